@@ -82,6 +82,14 @@ def test_files_are_read_by_their_own_libraries(tmp_path: Path) -> None:
     assert skops == model.path.with_name("model.skops")
     assert get_untrusted_types(file=skops) == []
     assert np.abs(load(skops).predict_proba(frame) - expected).max() < 1e-12
+    gaps = run(tmp_path, patients(gaps=True), missing="mean")
+    filled = export_model(gaps, "sklearn", tmp_path / "filled.skops")
+    asks = get_untrusted_types(file=filled)
+    assert set(asks) <= {"numpy.dtype"}  # as the page says
+    assert (
+        np.abs(load(filled, trusted=asks).predict_proba(frame) - gaps.predict_proba(frame)).max()
+        < 1e-12
+    )
     pickled = joblib.load(export_model(model, "joblib", tmp_path / "own.joblib"))
     assert np.abs(pickled.predict_proba(frame) - expected).max() < 1e-12
     tensors = load_file(export_model(model, "safetensors"))

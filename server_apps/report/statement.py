@@ -282,7 +282,8 @@ def _noise(run: RecordedRun) -> str:
         if release.sensitivity > 0
     ]
     least = min(scaled, default=0.0)
-    noise = f"at least {least:.3g} times what the protected change can move" if least else ""
+    most = "the most that the protected change can move it"
+    noise = f"noise of at least {least:.3g} times {most}" if least else ""
     return "; ".join(filter(None, (bound, noise)))
 
 

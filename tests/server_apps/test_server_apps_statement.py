@@ -66,7 +66,7 @@ def test_it_states_who_what_and_how_much(finished: Any) -> None:
         "fed-plt on csv, rows.csv",
         "240 in all; agent 0: 80, agent 1: 80, agent 2: 80",
         "each agent in 2 of 2 rounds",
-        "each contribution is cut to a clip of 1; at least ",
+        "each contribution is cut to a clip of 1; noise of at least ",
         "does wave 2 repeat wave 1?",
         "δ is the chance that it does not hold, at most 1 in 99,000",
         "Name and function",
@@ -88,7 +88,7 @@ def test_the_noise_is_in_units_of_what_is_protected(tmp_path: Path) -> None:
     keys = {"algorithm": "dp-fedsgd", "clip": 0.5, "target-epsilon": 2.0, "baseline-seconds": 0.0}
     folder = run_inline({**KEYS, **keys, "output-dir": str(tmp_path)}, "run").folder
     mu = json.loads((folder / "privacy.json").read_text())["accounts"][0]["mu"]
-    said = re.findall(r"cut to a clip of 0.5; at least ([\d.]+) times", statement(folder))
+    said = re.findall(r"cut to a clip of 0.5; noise of at least ([\d.]+) times", statement(folder))
     assert [float(one) for one in said] == [pytest.approx(math.sqrt(2) / mu, rel=5e-3)]
 
 

@@ -294,6 +294,23 @@ def test_a_file_of_analyses_has_a_largest_size(tmp_path: Path) -> None:
         node.note("first", "glm", "{}")
 
 
+def test_names_of_sums_fill_no_file(tmp_path: Path) -> None:
+    """A coordinator makes up as many as it likes: all rounds of an analysis write them once."""
+    path = tmp_path / "log"
+    node = rules(analyses_path=str(path), data_path="/own.csv")
+    with pytest.raises(BudgetRefused, match=Told.ANALYSES_FILE) as caught:
+        node.note("e", "glm", "{}", summed=[f"made-up-{place}" for place in range(10_000)])
+    assert "more than 65536 bytes" in str(caught.value.__cause__)
+    assert not path.read_bytes()
+    sites = [f"{place:03d}{'x' * 125}" for place in range(150)]
+    for gone in range(0, 100, 2):
+        node.note("e", "glm", "{}", summed=sites[gone:])
+    assert path.stat().st_size < 150 * 132 * 2 + 50 * 130
+    with pytest.raises(BudgetRefused, match=Told.DIFFERENCE):
+        rules(analyses_path=str(path)).note("e", "glm", "{}", summed=sites[99:])
+    rules(analyses_path=str(path)).note("e", "glm", "{}", summed=sites[100:])
+
+
 def test_no_setting_looks_like_another_analysis(tmp_path: Path) -> None:
     path = tmp_path / "log"
     node = rules(analyses_path=str(path), max_analyses=2)

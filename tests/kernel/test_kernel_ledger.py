@@ -73,6 +73,17 @@ def test_lines_of_other_experiments_are_not_decoded_for_one(
     assert len(decoded) == 1
 
 
+def test_what_the_longest_names_released_is_found(path: Path) -> None:
+    agent, cohort = "a" * 128, "c" * 64
+    note = (
+        f"run {2**64 - 1} round {2**53} agent {agent} cohort {cohort} query {'0' * 64} rows {2**40}"
+    )
+    ledger = LedgerFile(path)
+    ledger.charge(CHEAP, DELTA, note=note, experiment="e")
+    assert dict(ledger.released("e", agent).entries) == {CHEAP: 1}
+    assert list(ledger.verify().heads.values()) == [("e", agent)]
+
+
 def test_what_an_agent_released_in_an_experiment_is_found_over_all_its_runs(path: Path) -> None:
     ledger = LedgerFile(path)
     assert ledger.released("e", "0").entries == ()

@@ -298,8 +298,9 @@ def test_another_run_of_the_same_analysis_is_no_way_round_the_rule(tmp_path: Pat
     AnalysisRules.from_node_config(path).note("e", "glm", "{}", summed=list("abc"))
     with pytest.raises(BudgetRefused, match=Told.DIFFERENCE):
         rules.note("e", "glm", "{}", summed=list("abcde"))
-    lines = (tmp_path / "log").read_text().splitlines()
-    assert [json.loads(line).get("sum") for line in lines] == [list("abcde"), None, list("abc")]
+    lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
+    assert [line.get("sum") for line in lines] == [list("abcde"), None, None]
+    assert [line.get("left") for line in lines] == [None, None, list("de")]
 
 
 if __name__ == "__main__":

@@ -43,6 +43,8 @@ KEYS = (
 MOST_ANSWERS = 200
 """Rounds of one analysis that a node with a table of its own answers: the longest take 70."""
 _LONGEST_LINE = 4096
+_LONGEST_SUM = 1 << 16
+"""Bytes of the names of a masked sum, which are written down once for each analysis."""
 _LONGEST_FILE = 1 << 25
 """Bytes of the file of answered analyses: it is read at each answer, in less than .1 s."""
 
@@ -210,8 +212,13 @@ class AnalysisRules:
             before = known.summed(mark)
             if before and not is_chain(before, summed, known_agents):
                 raise BudgetRefused(Told.DIFFERENCE)
-            if set(before) != set(summed):
+            here = set(summed)
+            if left := [name for name in before if name not in here]:
+                line["left"] = left
+            elif not before:
                 line["sum"] = list(summed)
+                if len(json.dumps(line["sum"], ensure_ascii=False).encode()) > _LONGEST_SUM:
+                    raise ValueError(f"names of a sum that take more than {_LONGEST_SUM} bytes")
         text = (json.dumps({**line, "mark": mark}, ensure_ascii=False) + "\n").encode()
         size = os.fstat(file).st_size
         try:
@@ -259,12 +266,13 @@ class _Counted:
 
     def summed(self, mark: str) -> list[str]:
         """Return the names of the last masked sum of an analysis; none where there was none."""
-        end = len(self.lines)
+        end, left = len(self.lines), set[str]()
         while (place := self.lines.rfind(_MARK + mark.encode() + b'"', 0, end)) >= 0:
             start = self.lines.rfind(b"\n", 0, place) + 1
             line = json.loads(self.lines[start : self.lines.index(b"\n", place)])
+            left.update(map(str, line.get("left", ())))
             if "sum" in line:
-                return [str(name) for name in line["sum"]]
+                return [name for name in map(str, line["sum"]) if name not in left]
             end = start
         return []
 

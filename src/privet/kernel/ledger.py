@@ -46,7 +46,8 @@ from .ledger_lines import (
 from .programs.custom import custom_in
 from .told import Told
 
-_LONGEST_NOTE = 200
+_LONGEST_NOTE = 400
+"""Characters of a note: room for the longest names in one, which is read again."""
 _NOTE = re.compile(
     r"run (\S+) round (\d+) agent (.*?)(?: cohort \S+ query [0-9a-f]{64} rows \d+)?", re.DOTALL
 )

@@ -29,7 +29,7 @@ from privet.kernel import AgentLedger, Facts, Release
 from privet.rounds.account import expected_release
 from privet.rounds.keep import chain
 from privet.rounds.keep.checkpoint import load, parts_beside, read_manifest, save
-from privet.rounds.keep.journal import Journal, Request, last_check, read_journal
+from privet.rounds.keep.journal import Journal, Request, end_beside, last_check, read_journal
 from privet.rounds.participation import Schedule
 from privet.rounds.roster import EnrolledAgent, Question, Roster, columns, from_columns
 from privet.server_apps import execute, read_config
@@ -205,6 +205,7 @@ def test_uploads_that_neither_checkpoint_nor_journal_nor_state_hold_are_in_the_l
     marked = [number for number, line in enumerate(lines) if line.startswith(b'{"saved"')]
     # The file as it was after the checkpoint, from a backup.
     journal.write_bytes(b"".join([*lines[: marked[-1] + 1], lines[-1]]))
+    end_beside(journal).unlink()
     (journal.parent / "history.jsonl").unlink()
     forget_states(tmp_path)
     (tmp_path / "state-0.npz").unlink()
@@ -651,6 +652,64 @@ def test_a_line_removed_from_a_journal_is_noticed(tmp_path: Path) -> None:
         path.write_bytes(b"".join(moved))
         with pytest.raises(HopelessError, match=r"is missing|lacks the mark|its end is cut"):
             read_journal(path, 5, mark="1-x.npz")
+
+
+@pytest.mark.parametrize("note", ["whole", "gone", "cut", "a folder"])
+def test_a_journal_without_its_last_lines_is_noticed(tmp_path: Path, note: str) -> None:
+    """As a copy of after the same checkpoint; a note that is none, as of before, proves nothing."""
+    path, copies = tmp_path / "asked.jsonl", list[bytes]()
+    journal = Journal(path)
+    journal.begin()
+    journal.saved(3, "3-x.npz")
+    for number in (1, 2):
+        journal.add(number, Request(4, ("a",), number))
+        copies.append(path.read_bytes())
+    Journal(path).begin()
+    assert len(read_journal(path, 3, mark="3-x.npz")) == 2
+    end = end_beside(path)
+    if note == "cut":
+        end.write_bytes(end.read_bytes()[:4])
+    elif note != "whole":
+        end.unlink()
+    if note == "a folder":
+        end.mkdir()
+    for number, copy in enumerate(copies, 1):
+        path.write_bytes(copy)
+        if note == "whole":
+            with pytest.raises(HopelessError, match=r"lacks the line that asked\.end names"):
+                read_journal(path, 3, mark="3-x.npz")
+        else:
+            assert len(read_journal(path, 3, mark="3-x.npz")) == number
+
+
+def test_a_note_that_is_older_than_its_journal_is_enough(tmp_path: Path) -> None:
+    """After a power failure it may be that of the checkpoint before, and no older one."""
+    path, notes = tmp_path / "asked.jsonl", list[bytes]()
+    journal = Journal(path)
+    journal.begin()
+    for number in range(1, 4):
+        journal.saved(number, f"{number}-x.npz")
+        notes.append(end_beside(path).read_bytes())
+        journal.add(number, Request(number + 1, ("a",)))
+    journal.saved(4, "4-x.npz")
+    end_beside(path).write_bytes(notes[-1])
+    assert [one.round for one in read_journal(path, 3, mark="3-x.npz")] == [4]
+    end_beside(path).write_bytes(notes[0])
+    with pytest.raises(HopelessError, match=r"lacks the line that asked\.end names"):
+        read_journal(path, 3, mark="3-x.npz")
+
+
+def test_a_copy_of_the_journal_of_the_round_under_way_ends_the_resume(tmp_path: Path) -> None:
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=3, ledger=False)
+    (journal,) = tmp_path.glob("runs/*/asked.jsonl")
+    copy = journal.read_bytes()
+    with pytest.raises(Killed):
+        play(tmp_path, dies_in=1, ledger=False)
+    journal.write_bytes(copy)
+    with pytest.raises(HopelessError, match=r"asked\.jsonl: lacks the line") as refused:
+        play(tmp_path, ledger=False)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("lost", ["gone", "empty"])

@@ -89,3 +89,22 @@ def test_a_checkpoint_of_before_may_have_no_file(tmp_path: Path) -> None:
     assert take_over(checkpoint, None, None, {2}) == []
     rosters_beside(checkpoint).write_text('[1, "", ["a", "b"]]\n[2, "", ["a"')
     assert take_over(checkpoint, None, None, {2}) == [Summed(1, "", ("a", "b"))]
+
+
+def test_a_copy_of_after_the_same_checkpoint_is_noticed(tmp_path: Path) -> None:
+    """It has a sum of the round under way, and lacks the one that a resume asked for."""
+    checkpoint = tmp_path / "checkpoint.npz"
+    begin(checkpoint)
+    file, sums = rosters_beside(checkpoint), [Summed(1, "", tuple("abcdef")[:n]) for n in (6, 4)]
+    write_roster(checkpoint, sums[0])
+    copy = file.read_bytes()
+    assert take_over(checkpoint, checkpoint, 0, {1}) == sums[:1]  # as a resume does
+    write_roster(checkpoint, sums[1])
+    whole = file.read_bytes()
+    file.write_bytes(copy)
+    with pytest.raises(HopelessError, match=r"lacks the sum that rosters\.end names"):
+        take_over(checkpoint, None, 0, {1})
+    file.write_bytes(whole)
+    assert take_over(checkpoint, None, 0, {1}) == sums
+    begin(checkpoint)
+    assert take_over(checkpoint, None, 0) == []

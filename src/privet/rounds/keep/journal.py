@@ -9,7 +9,8 @@ requests since the checkpoint before it stay, as a resume may have to go back to
 A checkpoint states the journal's last mark, so that a journal that was deleted, emptied or taken
 from a backup is told from one without requests. Every line has a checksum, which covers that of the
 line before, and the file ends with a line that the next one overwrites: a journal that was cut, or
-lacks a line, ends a resume, as requests may be missing.
+lacks a line, ends a resume, as requests may be missing. A file beside it has the checksum of its
+newest line, so that a copy of after the same checkpoint is told from the journal itself.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import secrets
 import zlib
 from collections.abc import Iterator, Mapping
@@ -26,7 +28,7 @@ from typing import Any, NamedTuple
 
 from privet.core import RunError
 from privet.core.errors import HopelessError
-from privet.core.files import open_own, read_whole, write_whole
+from privet.core.files import open_own, read_text, read_whole, write_whole
 from privet.core.shapes import parsed
 from privet.kernel.ledger import append, sync_directory
 
@@ -132,6 +134,7 @@ class Journal:
             kept = lines[marks[-1] :] if marks else lines
             line, check = _line({"saved": round_, "mark": name}, self._last)
             write_whole(self.path, b"".join([*kept, line, END]))
+            note_end(self.path, check, durable=True)  # or lines that it names would be removed
             self.mark, self._last = name, check
             self._left = _identity(os.stat(self.path))
 
@@ -140,6 +143,7 @@ class Journal:
         try:
             with self.locked():
                 self._append(line)
+                note_end(self.path, check)
         except OSError as error:
             raise RunError(
                 f"{self.path} cannot be written: {error.strerror}; a private run asks no agent "
@@ -195,6 +199,7 @@ def _locked(path: Path) -> int:
 
 
 _SAVED = b'{"saved":'
+_CHECK = re.compile(r"[0-9a-f]{8}")
 END = b'"end"\n'
 """The last line of a file that was not cut off."""
 
@@ -229,6 +234,38 @@ def _line(entry: Mapping[str, object], last: str) -> tuple[bytes, str]:
     entry = {**entry, "after": last}
     check = _check(entry)
     return _packed({**entry, "check": check}) + b"\n", check
+
+
+def end_beside(path: Path) -> Path:
+    """Return where the checksum of a journal's newest line is: ``asked.end`` in a run folder."""
+    return path.with_suffix(".end")
+
+
+def note_end(path: Path, check: str, *, durable: bool = False) -> None:
+    """Note what a journal's newest line is, once that is on the disk.
+
+    A line costs no further wait for the disk: what is there after a power failure is this note or
+    an earlier one, of a line that the journal has as well.
+    """
+    try:
+        file = open_own(end_beside(path))
+        try:
+            os.pwrite(file, f"{check}\n".encode(), 0)
+            if durable:
+                os.fsync(file)
+        finally:
+            os.close(file)
+    except OSError:  # then there is none
+        with suppress(OSError):
+            end_beside(path).unlink()
+
+
+def noted_end(path: Path) -> str:
+    """Return the checksum that is noted beside a journal, empty where there is none."""
+    with suppress(OSError, ValueError):
+        text = read_text(end_beside(path), 16).strip()
+        return text if _CHECK.fullmatch(text) else ""
+    return ""
 
 
 def last_check(path: Path) -> str:
@@ -324,7 +361,7 @@ def read_journal(
     except OSError as error:
         raise RunError(f"resume: {path}: {error.strerror}") from None
     requests: dict[tuple[int, int], Request] = {}
-    process, first, found, last = 0, after, not needed, ""
+    process, first, found, last, checks = 0, after, not needed, "", set[str]()
     if kept and not any(lines):
         raise _unknown(path, after, "is empty")
     if lines[-1] or (needed and lines[-2:-1] != [END[:-1]]):
@@ -336,6 +373,7 @@ def read_journal(
             if not starts and entry.get("after", last) != last:
                 raise _unknown(path, after, f"a line before line {number} is missing")
             last = check
+            checks.add(check)
             if "saved" in entry or "begun" in entry:
                 process += "begun" in entry
                 if starts:
@@ -363,6 +401,9 @@ def read_journal(
         raise _unknown(path, after, "lacks the mark of this checkpoint, as one from a backup")
     if first > after:
         raise _unknown(path, after, f"begins after round {first}")
+    if (end := noted_end(path)) and end not in checks:
+        beside = end_beside(path).name
+        raise _unknown(path, after, f"lacks the line that {beside} names, as one from a backup")
     return [request for request in requests.values() if request.round > after]
 
 

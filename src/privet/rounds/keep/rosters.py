@@ -7,13 +7,15 @@ where it adds no noise; a resume keeps its sums apart from these.
 
 The file is there before a checkpoint is, and ends with a line that the next one overwrites; a
 checkpoint states how many sums are in it. So a file that was deleted, emptied, cut or taken from a
-backup is told from that of a run which asked for none.
+backup is told from that of a run which asked for none. A file beside it names its newest line, as
+one beside a journal does, so that a copy of after the same checkpoint is told from it, too.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +26,7 @@ from privet.core.files import open_own, write_whole
 from privet.kernel.ledger import sync_directory
 
 from .checkpoint import FILE_NAME
-from .journal import END, add_line
+from .journal import END, add_line, end_beside, note_end, noted_end
 
 
 class Summed(NamedTuple):
@@ -44,15 +46,16 @@ def rosters_beside(checkpoint: Path) -> Path:
 
 def write_roster(checkpoint: Path, summed: Summed) -> None:
     """Write one more line, durably (raises ``RunError``)."""
-    path = rosters_beside(checkpoint)
+    path, line = rosters_beside(checkpoint), json.dumps(summed).encode() + b"\n"
     try:
         file = open_own(path)
         try:
-            first = not add_line(file, json.dumps(summed).encode() + b"\n")
+            first = not add_line(file, line)
         finally:
             os.close(file)
         if first:
             sync_directory(path.parent)
+        note_end(path, _check(line))
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -90,10 +93,11 @@ def take_over(
         elif not data.endswith(END):
             raise _unknown(path, "its end is cut")
         found = list(_lines(data))
+        checks = set(map(_check, data.splitlines(keepends=True)))
     except FileNotFoundError:
         if stated is not None:
             raise _unknown(path, "is not there") from None
-        found = []
+        found, checks = [], set[str]()
     except (OSError, ValueError, TypeError) as error:
         if isinstance(error, HopelessError):
             raise
@@ -103,9 +107,16 @@ def take_over(
             raise _unknown(path, f"has {len(found)} sums of {stated}, as one from a backup")
         if lacking := set(asked).difference(one.round for one in found):
             raise _unknown(path, f"has no sum of round {min(lacking)}, which was asked for")
+        if (end := noted_end(path)) and end not in checks:
+            beside = end_beside(path).name
+            raise _unknown(path, f"lacks the sum that {beside} names, as one from a backup")
     if checkpoint is not None:
         _write(checkpoint, found)
     return found
+
+
+def _check(line: bytes) -> str:
+    return f"{zlib.crc32(line):08x}"
 
 
 def _unknown(path: Path, why: str) -> HopelessError:
@@ -119,6 +130,7 @@ def _write(checkpoint: Path, every: Collection[Summed]) -> None:
     lines = [json.dumps(one).encode() + b"\n" for one in every]
     try:
         write_whole(path, b"".join([*lines, END]))
+        note_end(path, _check(lines[-1]) if lines else "")
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 

@@ -173,6 +173,8 @@ def teller(tmp_path: Path) -> Teller:
 
 
 SURVIVORS = ("0", "1", "2", "4", "5")
+FEW = EVERY[:4]
+"""Those of a later sum: two agents fewer."""
 
 
 def test_an_honest_coordinator_gets_the_sum_and_one_charge_an_agent(teller: Teller) -> None:
@@ -193,6 +195,49 @@ def test_an_honest_coordinator_gets_the_sum_and_one_charge_an_agent(teller: Tell
     open_sum(total, teller.sum, SURVIVORS, shares, own)
     assert int(total.view(np.int64)[DIM]) == len(SURVIVORS) * 2**40
     assert [len(teller.charged(name)) for name in EVERY] == [1] * COUNT
+
+
+@pytest.mark.parametrize("later", [{"attempt": 2}, {"round_": 2}], ids=["attempt", "round"])
+@pytest.mark.parametrize("signed", [False, True])
+def test_no_list_is_opened_after_a_later_sum(
+    teller: Teller, later: dict[str, int], signed: bool
+) -> None:
+    """A sum without sum-threshold over two fewer; then a list of it and exactly one agent more.
+
+    The difference would be that agent's upload. Whoever is in the later sum signs no list of the
+    one before, and gives no shares; of the others there are too few.
+    """
+    teller.uploaded()
+    first = teller.record
+    before = teller.signatures_of(EVERY) if signed else {}
+    teller.record = teller.shared({name: teller.keys[name] for name in FEW}, **later)
+    signatures = teller.signatures(teller.record)
+    plain = with_signatures(teller.record, {name: signatures[name] for name in FEW})
+    for name in FEW:
+        assert not isinstance(teller.upload(name, plain), str), teller.said
+    teller.record = first
+    line = "or one of a later sum since"
+    listed = EVERY if signed else EVERY[:5]
+    for name in FEW:
+        if not signed:
+            teller.declined(teller.sign_list(name, listed), name, Told.ROSTER, line)
+        teller.declined(teller.ask_shares(name, listed, before), name, Told.ROSTER, line)
+    assert len(EVERY) - len(FEW) < THRESHOLD
+
+
+@pytest.mark.parametrize("number", [-1, 0, 2**53, 2**62])
+@pytest.mark.parametrize("which", ["round_", "attempt"])
+def test_rounds_and_attempts_that_do_not_exist(teller: Teller, which: str, number: int) -> None:
+    """What a node keeps in place of an attempt, once a round is closed to it, is none of them."""
+    if (which, number) == ("round_", 2**53):
+        number += 1  # the last round there is
+    line = f"message field {which.strip('_')!r} is {number}, expected 1 to"
+    teller.begin(**{which: number})
+    teller.declined(teller.draw("0"), "0", Told.MESSAGE, line)
+    assert teller.sign("0", teller.record) == f"agent 0: {Told.MESSAGE}"
+    assert line in teller.said
+    teller.declined(teller.upload("0", teller.record), "0", Told.MESSAGE, line)
+    assert teller.charged("0") == []
 
 
 # ---------------------------------------------------------------------- before the upload

@@ -20,7 +20,7 @@ from privet.kernel import Told, key_pair
 from privet.kernel.neighbours import NEIGHBOURS, least_threshold
 from privet.kernel.survivors import SEALED_BYTES, NeighbourSum, SumSecrets, open_sum
 from privet.sim.engine import InlineGrid
-from privet.wire.rosters import read_signature
+from privet.wire.rosters import read_signature, with_signatures
 from privet.wire.survivors import (
     GivenShares,
     SumKeys,
@@ -180,6 +180,12 @@ def test_the_sum_and_then_nothing_more(many: Many) -> None:
     line = "given its shares of a sum of round 1, and of more than 100 agents a round has one"
     many.declined(many.draw(first), first, Told.SHARED_BEFORE, line)
     assert isinstance(many.draw(gone[0]), SumKeys), many.said
+    # Nor in one without sum-threshold, whatever its number.
+    for attempt, told in ((2, Told.MASK_ONCE), (2**53 - 1, Told.MASK_ONCE), (2**53, Told.MESSAGE)):
+        many.record = many.shared(many.keys, attempt=attempt)
+        signed = many.signatures(many.record)
+        plain = with_signatures(many.record, {name: signed.get(name, NONE) for name in EVERY})
+        assert many.upload(first, plain) == f"agent {first}: {told}", many.said
     many.begin(round_=2)
     assert isinstance(many.draw(first), SumKeys), many.said
 

@@ -42,7 +42,14 @@ from privet.kernel.events import SHARED_GRID
 from privet.kernel.masks import require_roster, statement
 from privet.kernel.trust import known_by
 from privet.wire import ring
-from privet.wire.contract import CONTRACT_VERSION, Instruction, read_experiment
+from privet.wire.contract import (
+    CONTRACT_VERSION,
+    LAST_ATTEMPT,
+    LAST_ROUND,
+    Instruction,
+    read_experiment,
+    read_number,
+)
 from privet.wire.flower_internals import held_by
 from privet.wire.records import config_record, read_field
 from privet.wire.rosters import parse_roster
@@ -269,8 +276,8 @@ def asked_for(context: Context, question: ConfigRecord, agent: str) -> tuple[Mas
     """
     binding = Binding(
         read_experiment(question),
-        read_field(question, "round", int),
-        read_field(question, "attempt", int),
+        read_number(question, "round", LAST_ROUND),
+        read_number(question, "attempt", LAST_ATTEMPT),
         parse_roster(read_field(question, "names", str), read_field(question, "keys", bytes)),
         read_field(question, "task", bytes),
     )

@@ -42,7 +42,7 @@ from privet.kernel.survivors import (
 )
 from privet.kernel.trust import SIGNATURE_BYTES, known_by
 from privet.wire import RECORD
-from privet.wire.contract import CONTRACT_VERSION, Instruction, read_experiment
+from privet.wire.contract import CONTRACT_VERSION, LAST_ATTEMPT, Instruction, read_experiment
 from privet.wire.flower_internals import held_by
 from privet.wire.records import config_record, read_field, record_dict
 from privet.wire.rosters import parse_roster, signature_record, split
@@ -74,7 +74,7 @@ from .masking import (
 )
 
 SUM_RECORD = "privet.sum"
-CLOSED = 1 << 53
+CLOSED = LAST_ATTEMPT + 1
 """Stands for the last attempt at a round of which an agent has given shares of a sum of many."""
 
 
@@ -320,13 +320,19 @@ def plan_shared(
 
 
 def _asked_of(context: Context, question: ConfigRecord) -> tuple[MaskState | None, SumState | None]:
-    """Return this agent's keys, and the sum that it has masked an upload to, if asked about it."""
+    """Return this agent's keys, and the sum that it has masked an upload to, if asked about it.
+
+    It is None once the agent has masked one to a later sum, of whatever kind: a list of the earlier
+    one could have exactly one agent more than that.
+    """
     state = read_keys(context, read_experiment(question))
     known = SumState.read(context, state)
-    asked = read_field(question, "round", int), read_field(question, "attempt", int)
-    if known is None or not known.shared.keys:
+    if state is None or known is None or not known.shared.keys:
         return state, None
-    return state, known if asked == (known.shared.run.round, known.shared.run.attempt) else None
+    asked = read_field(question, "round", int), read_field(question, "attempt", int)
+    run, last = known.shared.run, (state.round, state.attempt)
+    is_last = last in ((run.round, run.attempt), (run.round, CLOSED))
+    return state, known if is_last and asked == (run.round, run.attempt) else None
 
 
 def _stated(
@@ -338,7 +344,7 @@ def _stated(
         round_, attempt = (read_field(question, key, int) for key in ("round", "attempt"))
         raise MaskError(
             f"survivors: this agent has masked no upload of round {round_} attempt {attempt}, "
-            "or has given its shares of that sum"
+            "or one of a later sum since, or has given its shares of that sum"
         )
     marks = read_field(question, "marks", bytes)
     survivors = known.shared.listed(marks)

@@ -64,6 +64,8 @@ ENROL_AGAIN = 103
 PRIVATE_KEYS = ("clip", "noise-scale", "noise-variance")
 
 LAST_ROUND = 1 << 53
+LAST_ATTEMPT = (1 << 53) - 1
+"""Of a round's secure sum; what stands for a round that is closed to an agent comes after it."""
 LONGEST_EXPERIMENT = 200
 """Bytes of an experiment's name at most: an agent keeps it with its state."""
 LONGEST_ABOUT = 1 << 22
@@ -192,6 +194,14 @@ def read_protocol(record: Mapping[str, Any]) -> str:
     return name
 
 
+def read_number(record: Mapping[str, Any], name: str, last: int) -> int:
+    """Return a round, or an attempt at one, from 1 to ``last`` (raises ``WireError``)."""
+    number = read_field(record, name, int)
+    if not 1 <= number <= last:
+        raise WireError(f"message field {name!r} is {number}, expected 1 to {last}")
+    return number
+
+
 def require_readable(account: str) -> str:
     """Return an agent's account, refused where it is longer than what is read.
 
@@ -221,9 +231,7 @@ def read_instruction(content: RecordDict) -> Instruction:
             f"message contract version {shared.get('contract')!r}, "
             f"this side speaks {CONTRACT_VERSION}"
         )
-    round_ = read_field(shared, "round", int)
-    if not 1 <= round_ <= LAST_ROUND:
-        raise WireError(f"message field 'round' is {round_}, expected 1 to {LAST_ROUND}")
+    round_ = read_number(shared, "round", LAST_ROUND)
     roster = (
         parse_roster(read_field(shared, "names", str), read_field(shared, "keys", bytes))
         if masked
@@ -244,7 +252,7 @@ def read_instruction(content: RecordDict) -> Instruction:
         if "recovery" in agent_fields
         else None,
         ledger=read_field(agent_fields, "ledger", str, ""),
-        attempt=read_field(shared, "attempt", int, 0),
+        attempt=read_number(shared, "attempt", LAST_ATTEMPT) if masked else 0,
         roster=roster,
         signed=parse_signatures(read_field(shared, "signed", bytes, b""), told),
         sum_keys=split(sum_keys, SUM_KEY_BYTES, told, "keys of the sum") if sum_keys else (),

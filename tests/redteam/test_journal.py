@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, ClassVar
@@ -652,6 +653,23 @@ def test_a_line_removed_from_a_journal_is_noticed(tmp_path: Path) -> None:
         path.write_bytes(b"".join(moved))
         with pytest.raises(HopelessError, match=r"is missing|lacks the mark|its end is cut"):
             read_journal(path, 5, mark="1-x.npz")
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_another_process_is_noticed_where_inode_and_size_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saves: bool
+) -> None:
+    """An inode is used again once the file that had it is replaced."""
+    monkeypatch.setattr("privet.rounds.keep.journal._identity", lambda found: (0, 0))
+    first, second = (Journal(tmp_path / "asked.jsonl") for _ in range(2))
+    for one in (first, second):
+        one.begin()
+        one.add(1, Request(4, ("a",)))
+    goes_on = partial(first.saved, 4, "4-x.npz") if saves else partial(first.add, 2, Request(5, ()))
+    with pytest.raises(RunError, match="changed by another process"):
+        goes_on()
+    second.add(2, Request(5, ("a",)))
+    second.saved(5, "5-x.npz")
 
 
 @pytest.mark.parametrize("note", ["whole", "gone", "cut", "a folder"])

@@ -16,10 +16,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
 
 from privet.agents.masking import MaskState, new_keys, require_fresh
-from privet.core import PrivetError
+from privet.client_apps import Half
+from privet.core import PrivetError, algorithm
+from privet.core.key import values_of
 from privet.kernel import Binding, BudgetRefused, MaskError, Told, key_pair
 from privet.kernel.analysis_rules import AnalysisRules, is_chain
 from privet.server_apps import read_config
@@ -29,6 +31,15 @@ from privet.sim.engine import InlineGrid
 from privet.sim.inline import configured_app
 from privet.sim.logs import quiet
 from privet.sim.trusting import trusting_nodes
+from privet.wire import ENROL, ring
+from privet.wire.contract import (
+    CONTRACT_VERSION,
+    agent_record,
+    encode_settings,
+    read_update,
+    shared_record,
+)
+from privet.wire.rosters import with_roster
 
 SITES = list("abcdef")
 KILLED = 9
@@ -172,7 +183,7 @@ def test_new_keys_do_not_make_a_node_forget_the_last_sum(repeats: bool, detours:
     new_keys(context, "e")
     record: Any = context.state["privet.masks"]
     state = MaskState.from_record(record)
-    used = MaskState("e", state.keys, 3, 1, tuple("abcd"))
+    used = MaskState("e", state.keys, 3, 1, tuple("abcd"), tuple("abcd") if repeats else ())
     context.state["privet.masks"] = used.to_record()
     for detour in range(detours):
         new_keys(context, f"f{detour}")
@@ -189,6 +200,63 @@ def test_new_keys_do_not_make_a_node_forget_the_last_sum(repeats: bool, detours:
     if repeats:
         with pytest.raises(MaskError, match="as the difference of two sums"):
             require_fresh(state, binding(4, 1, "abc", key), repeats=True)
+
+
+def _asked(
+    grid: InlineGrid, half: Half, arrays: dict[str, Any], round_: int, names: str
+) -> tuple[set[str], dict[str, Any]]:
+    """Enrol some nodes and ask for a sum over them; return what is told, and the sum if any."""
+    nodes = dict(zip(SITES, grid.node_configs, strict=False))
+    settings = encode_settings({**values_of(half), "secure-sum": True, "seed": 0})
+    question = {"contract": CONTRACT_VERSION, "protocol": half.name, "version": half.version}
+    question |= {"experiment": "e", "quiet": False, "secure-sum": True, "settings": settings}
+
+    def send(content: RecordDict, kind: str) -> list[Message]:
+        return list(grid.send_and_receive([Message(content, nodes[name], kind) for name in names]))
+
+    answers = send(RecordDict({"privet": ConfigRecord(question)}), ENROL)
+    said: list[Any] = [one.content["privet"] for one in answers]
+    keys = {str(one["agent"]): bytes(one["public-key"]) for one in said}
+    shared = shared_record(half.name, half.version, "e", round_, settings, arrays)
+    content = {"privet": with_roster(shared, 1, keys), "privet.agent": agent_record(0)}
+    replies = send(RecordDict({**content}), "train")
+    if told := {one.error.reason.partition(": ")[2] for one in replies if one.has_error()}:
+        return told, {}
+    words = [
+        ring.from_bytes(read_update(one.content, half.name, half.version, round_).payload)
+        for one in replies
+    ]
+    for one in words[1:]:
+        ring.add(words[0], one)
+    return set(), ring.decode(words[0])
+
+
+def test_a_training_in_between_does_not_make_a_node_forget_an_analysis(tmp_path: Path) -> None:
+    """Of one run: an analysis over all, a training, and the analysis over all but one."""
+    schema = tmp_path / "schema.toml"
+    schema.write_text('[columns]\nage = [0, 120]\ndied = ["no", "yes"]\ndays = [0, 400]\n')
+    nodes = []
+    for place, name in enumerate(SITES[:5]):
+        file = tmp_path / f"{name}.csv"
+        lines = [f"{40 + row},{9 * row + place},{('no', 'yes')[row % 2]}" for row in range(20)]
+        file.write_text("\n".join(["age,days,died", *lines]) + "\n")
+        nodes.append({"agent": name, "partition-id": place, "num-partitions": 5})
+        nodes[-1] |= {"dataset": "csv", "data-path": str(file), "schema": str(schema)}
+        nodes[-1] |= {"label-column": "died", "partition": "none"}
+    grid = InlineGrid(configured_app(), nodes, {})
+    times = {"time-column": "days", "event-column": "died", "horizon": 256.0, "time-unit": 256.0}
+    curves = algorithm("kaplan-meier").load_agent().from_settings(times)
+    training = algorithm("dp-fedsgd").load_agent().from_settings({"step-size-base": 0.1})
+    point = {"unit": np.ones(()), "cells": np.ones(())}
+    model = {"x": np.zeros(3)}
+    told, pooled = _asked(grid, curves, point, 1, "abcde")
+    assert (told, pooled["members"]) == (set(), 5.0)
+    assert _asked(grid, training, model, 2, "abcd")[1]["members"] == 4.0
+    assert _asked(grid, curves, point, 3, "abcd") == ({Told.DIFFERENCE}, {})
+    assert _asked(grid, training, model, 4, "abcde")[1]["members"] == 5.0
+    assert _asked(grid, curves, point, 5, "abcd") == ({Told.DIFFERENCE}, {})
+    assert _asked(grid, curves, point, 6, "abc")[1]["members"] == 3.0  # two sites fewer
+    assert _asked(grid, curves, point, 7, "abcde")[0] == {Told.DIFFERENCE}
 
 
 def test_a_run_of_flower_asks_for_sums_of_few_experiments() -> None:
@@ -244,7 +312,7 @@ def test_made_up_agents_do_not_hide_that_one_of_the_others_left() -> None:
 
 def test_a_node_compares_the_pinned_agents_of_its_sums(tmp_path: Path) -> None:
     """The coordinator's own agent x was there with d, and both are gone: the rest is d's part."""
-    state = MaskState("e", key_pair(), 1, 1, tuple("abcdx"))
+    state = MaskState("e", key_pair(), 1, 1, tuple("abcdx"), tuple("abcdx"))
     now = binding(2, 1, "abc", state.keys.public)
     require_fresh(state, now, repeats=True)  # nothing is pinned: it may be anybody
     with pytest.raises(MaskError, match="as the difference of two sums"):

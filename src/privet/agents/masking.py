@@ -68,13 +68,18 @@ MaskFactory = Callable[[str, int], MaskSource]
 
 @dataclass(frozen=True, slots=True)
 class MaskState:
-    """The keys for one experiment, and the last roster an upload was masked for."""
+    """The keys for one experiment, and the last roster an upload was masked for.
+
+    ``repeated`` is the last one of a sum that other rounds may ask for again (`Half.repeats`): sums
+    of another kind in between, as of a training after an analysis, do not make it forgotten.
+    """
 
     experiment: str
     keys: KeyPair
     round: int = 0
     attempt: int = 0
     names: tuple[str, ...] = ()
+    repeated: tuple[str, ...] = ()
 
     def to_record(self) -> ConfigRecord:
         """Return the state as a record for Flower's context."""
@@ -85,6 +90,7 @@ class MaskState:
                 "public": self.keys.public,
                 "used": [self.round, self.attempt],
                 "names": json.dumps(self.names),
+                "repeated": json.dumps(self.repeated),
             }
         )
 
@@ -93,8 +99,8 @@ class MaskState:
         """Return the state of ``to_record``."""
         used: list[int] = record["used"]  # type: ignore[assignment]
         keys = KeyPair(record["private"], record["public"])  # type: ignore[arg-type]
-        names = tuple(json.loads(str(record["names"])))
-        return cls(str(record["experiment"]), keys, used[0], used[1], names)
+        names, repeated = (tuple(json.loads(str(record[key]))) for key in ("names", "repeated"))
+        return cls(str(record["experiment"]), keys, used[0], used[1], names, repeated)
 
 
 def new_keys(context: Context, experiment: str) -> bytes:
@@ -113,14 +119,16 @@ def new_keys(context: Context, experiment: str) -> bytes:
     if isinstance(record, ConfigRecord):
         last = MaskState.from_record(record)
         if last.names:
-            earlier[last.experiment] = json.dumps([last.round, last.attempt, last.names])
+            known = [last.round, last.attempt, last.names, last.repeated]
+            earlier[last.experiment] = json.dumps(known)
     if len(earlier) > MOST_EXPERIMENTS:
         raise MaskError(f"secure sum: of more than {MOST_EXPERIMENTS} experiments in one run")
     if earlier:
         context.state[EARLIER_RECORD] = ConfigRecord(earlier)
     if experiment in earlier:
-        round_, attempt, names = json.loads(earlier[experiment])
-        made = replace(made, round=round_, attempt=attempt, names=tuple(names))
+        round_, attempt, *rosters = json.loads(earlier[experiment])
+        names, repeated = map(tuple, rosters)
+        made = MaskState(experiment, made.keys, round_, attempt, names, repeated)
     context.state[MASK_RECORD] = made.to_record()
     return made.keys.public
 
@@ -140,7 +148,8 @@ class Masking:
 
     ``shared`` says whether all the other agents are peers that the node trusts to add their share
     of the noise, ``overflow`` what becomes of numbers that are too large for the sum, ``pinned``
-    whether the node's operator has pinned keys of peers.
+    whether the node's operator has pinned keys of peers, ``repeats`` whether other rounds may ask
+    for the same.
     """
 
     agent: str
@@ -150,6 +159,7 @@ class Masking:
     shared: bool = False
     overflow: ring.Overflow = "refuse"
     pinned: bool = False
+    repeats: bool = False
 
     def bounded(self, overflow: ring.Overflow, *, noised: bool) -> Masking:
         """Return the masking of an upload whose numbers may be too large for the sum.
@@ -184,12 +194,14 @@ class Masking:
 
     def keep(self, context: Context) -> None:
         """Record that this mask is used; to be called before the reply is sent."""
+        names = self.binding.names
         used = MaskState(
             self.state.experiment,
             self.state.keys,
             self.binding.round,
             self.binding.attempt,
-            self.binding.names,
+            names,
+            names if self.repeats else self.state.repeated,
         )
         context.state[MASK_RECORD] = used.to_record()
 
@@ -239,7 +251,8 @@ def plan_masking(
     source.require(agent, binding)
     if trust is not None:
         use_once(trust, state, binding)
-    return Masking(agent, binding, source, state, shared=shares, pinned=trust is not None)
+    pinned = trust is not None
+    return Masking(agent, binding, source, state, shared=shares, pinned=pinned, repeats=repeats)
 
 
 def sign_roster(context: Context, question: ConfigRecord, agent: str) -> bytes:
@@ -359,13 +372,14 @@ def require_fresh(
             f"attempt {last[1]}; a mask is used once",
             Told.MASK_ONCE,
         )
-    if before := summed_before(state, binding.round, repeats=repeats):
-        require_chain(before, binding.names, binding.round, binding.attempt, known)
+    for before in (summed_before(state, binding.round), state.repeated if repeats else ()):
+        if before:
+            require_chain(before, binding.names, binding.round, binding.attempt, known)
 
 
-def summed_before(state: MaskState, round_: int, *, repeats: bool) -> tuple[str, ...]:
-    """Return the names of the sum before that one of this round is compared with; () for none."""
-    return state.names if round_ == state.round or repeats else ()
+def summed_before(state: MaskState, round_: int) -> tuple[str, ...]:
+    """Return the names of the sum before in this round; () for none."""
+    return state.names if round_ == state.round else ()
 
 
 def require_chain(

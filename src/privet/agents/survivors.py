@@ -313,7 +313,7 @@ def plan_shared(
     source.require(agent, summed.binding)
     if trust is not None:
         use_once(trust, state, run)
-    before = summed_before(state, run.round, repeats=False)
+    before = summed_before(state, run.round)
     kept = replace(known, shared=summed, before=before)
     pinned = trust is not None
     return SharedMasking(agent, summed.binding, source, state, pinned=pinned, sum=kept)

@@ -19,11 +19,12 @@ from support.cli import privet
 from support.outside import installed
 from support.paths import ROOT
 
-PAGE = (ROOT / "docs" / "how-to" / "plugins.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "add-an-algorithm.md").read_text()
 
 
 def block(language: str) -> str:
-    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    """Return the block of a package with a data set; the page has one of an algorithm as well."""
+    found = re.search(rf"```{language}\n((?:(?!```).)*CLINIC.*?)```", PAGE, re.DOTALL)
     assert found is not None
     return found[1]
 

@@ -361,7 +361,10 @@ def tampered(change: Callable[[dict[str, Any]], None]) -> Any:
         keys = [shared["keys"][32 * i : 32 * i + 32] for i in range(len(names))]
         fields = {"roster": dict(zip(names, keys, strict=True)), "attempt": shared["attempt"]}
         change(fields)
-        record = with_roster(message.content["privet"], fields["attempt"], fields["roster"])
+        attempt = fields.get("attempt", 1)
+        record = with_roster(message.content["privet"], attempt, fields["roster"])
+        if "attempt" not in fields:
+            del record["attempt"]
         message.content["privet"] = record
         return grid.normally(message)
 
@@ -389,24 +392,30 @@ def same_key_twice(fields: dict[str, Any]) -> None:
 
 
 def no_attempt(fields: dict[str, Any]) -> None:
+    del fields["attempt"]
+
+
+def attempt_0(fields: dict[str, Any]) -> None:
     fields["attempt"] = 0
 
 
 @pytest.mark.parametrize(
-    ("change", "reason"),
+    ("change", "reason", "told"),
     [
-        (my_key, "public key that is not its own"),
-        (low_order, "agent 4 is not usable"),
-        (two_only, "needs at least 3"),
-        (without_me, "agent 2 is not on the roster"),
-        (same_key_twice, "one public key"),
-        (no_attempt, "do not go together"),
+        (my_key, "public key that is not its own", Told.ROSTER),
+        (low_order, "agent 4 is not usable", Told.ROSTER),
+        (two_only, "needs at least 3", Told.ROSTER),
+        (without_me, "agent 2 is not on the roster", Told.ROSTER),
+        (same_key_twice, "one public key", Told.ROSTER),
+        (no_attempt, "do not go together", Told.SUM_TERMS),
+        (attempt_0, "'attempt' is 0, expected 1 to", Told.MESSAGE),
     ],
 )
-def test_hostile_rosters_get_no_upload_and_cost_nothing(change: Any, reason: str) -> None:
+def test_hostile_rosters_get_no_upload_and_cost_nothing(
+    change: Any, reason: str, told: Told
+) -> None:
     with own_log() as said:
         result, _, _ = recorded("fed-plt", {(2, 2): tampered(change)}, rounds=3)
-    told = Told.SUM_TERMS if change is no_attempt else Told.ROSTER
     assert result.history[1].failures["2"].text == f"agent 2: {told}"
     assert reason in said.text
     assert result.history[2].participants == tuple("01234")

@@ -525,7 +525,7 @@ class Measured:
         lines = [f"Size **{self.size}**: " + "; ".join(map(self._sized, self.tasks)) + "."]
         epsilons = [f"epsilon {epsilon}" for epsilon in EPSILONS]
         for task in self.tasks:
-            lines += ["", f"### {TASKS[task].title}", ""]
+            lines += ["", f"## {TASKS[task].title}", ""]
             heads = [f"chosen at {epsilon}" for epsilon in searched_at(self.size)]
             lines += [row("accuracy, %", *epsilons, "seeds", *heads)]
             lines += [rule(len(epsilons) + 1 + len(heads))]

@@ -466,9 +466,9 @@ def write(results: Path, folder: Path, size: str) -> None:
     found = {task: studies(runs, size, task, digests[task]) for task in TASKS}
     lines = [f"Size **{size}**: " + "; ".join(_sized(task, size) for task in TASKS) + "."]
     for task, own in found.items():
-        lines += ["", f"### {TASKS[task].title}", "", *table(own)]
+        lines += ["", f"## {TASKS[task].title}", "", *table(own)]
     for method in KAPPAS:
-        lines += ["", f"### The constant of {method}'s defaults", ""]
+        lines += ["", f"## The constant of {method}'s defaults", ""]
         lines += constants_table(runs, size, method, digests)
     head = (
         "**Points of accuracy at the end against FedAvg, all equally tuned; better and worse are "

@@ -498,7 +498,7 @@ def tables(cells: Cells, file: Path) -> list[str]:
     lines: list[str] = []
     for data in [data for data in DATA if any(key[0] == data for key in cells)]:
         head = " | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS)
-        lines += ["", f"### {NAMES[data]}", "", f"| test accuracy | {head} |"]
+        lines += ["", f"## {NAMES[data]}", "", f"| test accuracy | {head} |"]
         lines.append("|---" * (len(EPSILONS) + 1) + "|")
         for method, own in METHODS.items():
             row = [cells.get((data, method, epsilon)) for epsilon in EPSILONS]

@@ -13,6 +13,7 @@ import sys
 import textwrap
 import warnings
 from collections.abc import Iterable
+from html import escape
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,7 @@ def _table(entries: Iterable[ConfigEntry]) -> list[str]:
 
 def _row(key: Key) -> str:
     default = "empty" if key.default == "" else f"`{key.default_text}`"
-    meaning = "; ".join((key.doc, *uses(key))).replace("|", "\\|")  # norms are no cells
+    meaning = escape("; ".join((key.doc, *uses(key))), quote=False).replace("|", "\\|")  # norms
     return f"{default} | {values(key)} | {meaning}"
 
 

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,29 @@ def test_pages_load_nothing_from_other_hosts(site: Path) -> None:
         assert not found, (page.name, found)
     for sheet in site.rglob("*.css"):
         assert not re.findall(r"url\([\"']?(?:https?:)?//", sheet.read_text()), sheet
+
+
+def test_no_text_is_read_as_a_tag(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        found = set(re.findall(r"<([a-z][^\s>]*)", page.read_text().partition("<article")[2]))
+        assert all(re.fullmatch(r"[a-z]+\d?/?", tag) for tag in found), (page.name, found)
+        assert not found & {"unit", "name", "key", "number", "position", "value"}, page.name
+    assert "⟨a_i, x⟩" in (site / "reference" / "problems.html").read_text()
+
+
+def test_headings_skip_no_level(site: Path) -> None:
+    for page in site.rglob("*.html"):
+        levels = [int(level) for level in re.findall(r"<h(\d) id=", page.read_text())]
+        skips = [pair for pair in pairwise(levels) if pair[1] > pair[0] + 1]
+        assert not skips, (page.name, skips)
+
+
+def test_every_part_of_a_docstring_is_read_as_what_it_is(site: Path) -> None:
+    for page in (site / "reference").glob("*.html"):
+        text = page.read_text()
+        assert "<code>Privacy:" not in text, page.name  # in a list of errors
+        assert "<blockquote>" not in text, page.name  # an example outside of its section
+        assert "=====" not in text, page.name  # a table of another markup
 
 
 def test_reference_shows_what_the_rooms_export(site: Path) -> None:

@@ -115,19 +115,17 @@ def load(
     The result is cached per process until a file that it is read from changes: its size, times or
     inode.
 
-    ============= ========================== ======= ======== ====================
-    name          source                     columns train    test
-    ============= ========================== ======= ======== ====================
-    breast-cancer scikit-learn               30 + 1  455      114
-    digits        scikit-learn               64      1438     359
-    diabetes      scikit-learn               10 + 1  354      88
-    synthetic     make_classification        given   given    a fifth of the given
-    regression    Gaussian, see `regression` given   given    a fifth of the given
-    mnist         ``data_path``, an .npz     784     in file  in file
-    click         ``data_path``, LIBSVM      any + 1 in file  in file
-    csv           ``data_path``, a table     any + 1 in file  a fifth, or in file
-    sql           ``data_path``, a database  any + 1 in file  a fifth
-    ============= ========================== ======= ======== ====================
+    | name          | source                     | columns | train   | test                 |
+    |---------------|----------------------------|---------|---------|----------------------|
+    | breast-cancer | scikit-learn               | 30 + 1  | 455     | 114                  |
+    | digits        | scikit-learn               | 64      | 1438    | 359                  |
+    | diabetes      | scikit-learn               | 10 + 1  | 354     | 88                   |
+    | synthetic     | make_classification        | given   | given   | a fifth of the given |
+    | regression    | Gaussian, see `regression` | given   | given   | a fifth of the given |
+    | mnist         | ``data_path``, an .npz     | 784     | in file | in file              |
+    | click         | ``data_path``, LIBSVM      | any + 1 | in file | in file              |
+    | csv           | ``data_path``, a table     | any + 1 | in file | a fifth, or in file  |
+    | sql           | ``data_path``, a database  | any + 1 | in file | a fifth              |
 
     Other packages add theirs, also read from ``data_path``, by entry points of `DataFormat`.
 

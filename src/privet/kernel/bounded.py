@@ -212,6 +212,8 @@ def clipped_terms(
         For settings that cannot be met; the function, for rows that are repeated or of another
         number, or a ``clipped_gradient`` that is not finite.
 
+    Notes
+    -----
     Privacy: nothing is noised here. The value depends on the records and must not leave the agent
     as it is; sensitivity, norm and rest are public as far as x is.
     """
@@ -256,6 +258,8 @@ def sampled_terms(
     RecordsError
         For a problem that cannot leave records out in place.
 
+    Notes
+    -----
     Privacy: as of `clipped_terms`.
     """
     if not isinstance(problem, Samplable):
@@ -472,6 +476,8 @@ def clip_rows(features: npt.ArrayLike, radius: float) -> FloatArray:
         For features that are not finite, or a radius that is not positive or so small that rows
         within it would not be normal numbers (1e-31 in float32).
 
+    Notes
+    -----
     Privacy: every row depends on itself alone, so the clipped data set has the neighbours of
     the original one; the radius must be public.
     """

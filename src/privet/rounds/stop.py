@@ -8,6 +8,8 @@ from enum import StrEnum
 class Stop(StrEnum):
     """The reasons of this library; an observer may give another one, any text.
 
+    Examples
+    --------
     >>> Stop.ROUNDS == "rounds"
     True
     """

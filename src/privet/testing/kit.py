@@ -129,7 +129,7 @@ def checks(name: str, **subject: Unpack[SubjectArguments]) -> tuple[Check, ...]:
 
     Examples
     --------
-    ::
+    A test for each promise:
 
         @pytest.mark.parametrize("check", checks("my-algorithm"), ids=str)
         def test_my_algorithm(check):

@@ -113,6 +113,8 @@ def name_key(name: str) -> tuple[int, int, str]:
 def sort_names(names: Iterable[str]) -> list[str]:
     """Return the names in folding order.
 
+    Examples
+    --------
     >>> sort_names(["10", "9", "ward-b", "2"])
     ['2', '9', '10', 'ward-b']
     """

@@ -222,6 +222,8 @@ class LocalRound:
         NoiseError
             For more steps than were charged.
 
+        Notes
+        -----
         Privacy: one of the Gaussian releases of this round's upload, of sensitivity 2 C / b in a
         batch of b, whatever the examples are (`privet.kernel.door.Records.clipped_sum`); of sampled
         records as `privet.kernel.sampled` says, with coins that nobody sees. Other

@@ -37,6 +37,8 @@ def measured_step(
     ConfigError
         Where no batch comes, or the gradients are 0 or not finite.
 
+    Notes
+    -----
     Privacy: a function of the records, without noise. `LoopParticipant` sends it in runs without
     privacy alone.
     """

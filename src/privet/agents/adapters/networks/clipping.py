@@ -96,6 +96,8 @@ def clipped_gradients(
         If it keeps something of one example for others, or, where examples are ``kept``, if
         anything differs from one block to the next.
 
+    Notes
+    -----
     Privacy: replacing one example moves the sum by at most 2 clip and the margin for rounding of
     `privet.kernel.clipped_sensitivity`. Nothing is noised here.
     """

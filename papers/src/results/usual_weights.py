@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from itertools import product
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -463,22 +463,26 @@ def _levels(one: Mapping[str, Any]) -> Iterator[str]:
 
 
 def tables(found: Results) -> list[str]:
-    """Return a table for each set and C of which rivals were played."""
+    """Return a table for each cell of which rivals were played, a set of data in each fold."""
     lines: list[str] = []
-    for (task, partition, c), own in found.items():
-        if own.keys() <= {OURS}:
-            continue
-        lines += [f"### {task}, {partition}, C = {c:g}", ""]
-        head = ["method", "chosen", *(f"{level:.0e}" for level in LEVELS), "distance at the end"]
-        rows = [head, ["---"] * len(head)]
-        for method in sorted(own, key=lambda one: _order(own[one])):
-            one = own[method]
-            chosen = ", ".join(f"{key} {value:g}" for key, value in one["chosen"].items())
-            edge = "" if one["inside"] else ", the end of the search"
-            rows.append([method, chosen + edge, *_levels(one), _away(one)])
-        lines += [f"| {' | '.join(cells)} |" for cells in rows]
-        lines.append("")
+    played = (cell for cell, own in found.items() if not own.keys() <= {OURS})
+    for task, cells in groupby(played, key=lambda cell: cell[0]):
+        lines += ['<details markdown="1">', f"<summary>{task}</summary>", ""]
+        for cell in cells:
+            lines += [f"**{_name(cell)}**", "", *_table(found[cell]), ""]
+        lines += ["</details>", ""]
     return lines[:-1]
+
+
+def _table(own: Mapping[str, Any]) -> list[str]:
+    head = ["method", "chosen", *(f"{level:.0e}" for level in LEVELS), "distance at the end"]
+    rows = [head, ["---"] * len(head)]
+    for method in sorted(own, key=lambda one: _order(own[one])):
+        one = own[method]
+        chosen = ", ".join(f"{key} {value:g}" for key, value in one["chosen"].items())
+        edge = "" if one["inside"] else ", the end of the search"
+        rows.append([method, chosen + edge, *_levels(one), _away(one)])
+    return [f"| {' | '.join(cells)} |" for cells in rows]
 
 
 def finding(found: Results) -> list[str]:

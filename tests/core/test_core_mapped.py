@@ -6,6 +6,7 @@ import errno
 import os
 import tracemalloc
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,43 @@ def test_a_compressed_member_is_refused_before_it_is_read(tmp_path: Path) -> Non
     tracemalloc.start()
     with pytest.raises(ValueError, match="compressed"):
         read_npz(bomb)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2_000_000
+
+
+BYTES = "{'descr': '|u1', 'fortran_order': False, 'shape': (%d,), }"
+
+
+def overlapping(path: Path, count: int, size: int) -> Path:
+    """Write an archive of stored members each of which lies within the one before."""
+    data, entries = bytes(size), []
+    for number in range(count):
+        data = header(BYTES % len(data)) + data
+        entry = zipfile.ZipInfo(f"m{number}.npy")
+        entry.CRC, entry.file_size, entry.compress_size = zlib.crc32(data), len(data), len(data)
+        data = entry.FileHeader() + data
+        entries.append((entry, len(data)))
+    with zipfile.ZipFile(path, "w") as file:
+        assert file.fp is not None
+        file.fp.write(data)
+        for entry, from_end in entries:
+            entry.header_offset = len(data) - from_end
+            file.filelist.append(entry)
+        file.start_dir, file.comment = len(data), b"-"  # which has the entries written at the end
+    return path
+
+
+def test_members_that_overlap_are_refused_before_they_are_read(tmp_path: Path) -> None:
+    """Each is as long as its header says, and all together are a hundred times the file."""
+    whole = read_npz(overlapping(tmp_path / "one.npz", 1, 200_000))
+    assert whole["m0"].size == 200_000
+    bomb = overlapping(tmp_path / "many.npz", 100, 200_000)
+    assert bomb.stat().st_size < 250_000
+    tracemalloc.start()
+    for compressed in (False, True):
+        with pytest.raises(ValueError, match="overlap"):
+            read_npz(bomb, compressed=compressed)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2_000_000

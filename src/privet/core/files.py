@@ -139,8 +139,8 @@ def read_npz(
     """Return the named arrays of a file, without ever unpickling; large ones mapped in a folder.
 
     With ``only``, no other than this one is read. No more memory is taken than the file has bytes:
-    members are not compressed, but in a file of the operator's own data (``compressed``), and a
-    header must agree with the length of its member.
+    members are not compressed, but in a file of the operator's own data (``compressed``), a header
+    must agree with the length of its member, and no two members have a byte in common.
 
     Raises
     ------
@@ -156,6 +156,9 @@ def read_npz(
                 raise zipfile.BadZipFile("not an .npz file")
             file.seek(0)
             with zipfile.ZipFile(file) as archive:
+                held = sum(entry.compress_size for entry in archive.infolist())
+                if held > os.fstat(file.fileno()).st_size:  # else each could be as long as the file
+                    raise ValueError("its members overlap")
                 named = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
                 arrays = {
                     name: _read_member(archive, entry, folder, compressed)

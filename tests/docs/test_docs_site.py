@@ -203,6 +203,17 @@ def test_short_names_in_tables_are_not_broken_at_hyphens(site: Path) -> None:
     )
 
 
+def test_numbers_in_tables_are_broken_neither_at_an_exponent_nor_before_an_interval(
+    site: Path,
+) -> None:
+    whole = '<span class="number">{}</span>'
+    assert whole.format("2e-14") in (site / "results" / "regression.html").read_text()
+    page = (site / "results" / "deep.html").read_text()
+    cells = re.findall(r"[\d.]+ ± [\d.]+(?=<)", page.partition("<table>")[2])
+    assert len(cells) > 50
+    assert page.count(whole.partition("{")[0]) >= len(cells)
+
+
 def test_every_key_says_what_its_special_default_means(site: Path) -> None:
     """Where auto or an empty text stands for something, or other keys must be given too."""
     page = (site / "reference" / "keys.html").read_text()

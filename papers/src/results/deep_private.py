@@ -590,7 +590,7 @@ class Measured:
         """Draw the accuracies, a panel for each network."""
         panels = [
             Panel(
-                TASKS[task].title,
+                TASKS[task].title.replace(", ", ",\n"),
                 "test accuracy, %",
                 {f"epsilon {epsilon}": self._row(task, epsilon) for epsilon in (1, 8)},
             )

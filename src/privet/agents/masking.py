@@ -195,13 +195,12 @@ class Masking:
     def keep(self, context: Context) -> None:
         """Record that this mask is used; to be called before the reply is sent."""
         names = self.binding.names
-        used = MaskState(
-            self.state.experiment,
-            self.state.keys,
-            self.binding.round,
-            self.binding.attempt,
-            names,
-            names if self.repeats else self.state.repeated,
+        used = replace(
+            self.state,
+            round=self.binding.round,
+            attempt=self.binding.attempt,
+            names=names,
+            repeated=names if self.repeats else self.state.repeated,
         )
         context.state[MASK_RECORD] = used.to_record()
 

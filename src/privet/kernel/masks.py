@@ -152,8 +152,8 @@ class PairwiseMasks:
         """Refuse a roster of fewer than three, of doubtful names or keys, or without this agent."""
         require_roster(binding.roster, me, self.keys.public)
         for other, public in binding.roster:
-            if other != me and self._secret(public, binding) is None:
-                raise MaskError(_unusable(other))
+            if other != me:
+                secret_with(self.keys, other, public, binding.experiment)
 
     def apply(self, words: Words, me: str, binding: Binding) -> None:
         """Add the masks shared with later names, subtract those shared with earlier ones."""
@@ -178,16 +178,11 @@ class PairwiseMasks:
         for other, public in binding.roster:
             if other == me:
                 continue
-            secret = self._secret(public, binding)
-            if secret is None:
-                raise MaskError(_unusable(other))
+            secret = secret_with(self.keys, other, public, binding.experiment)
             pair = (me, other) if me < other else (other, me)
             info = bound + json.dumps(pair).encode()
             derived[other] = HKDFExpand(SHA256(), KEY_BYTES, info).derive(secret)
         return derived
-
-    def _secret(self, public: bytes, binding: Binding) -> bytes | None:
-        return pair_secret(self.keys, public, binding.experiment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,10 +240,6 @@ def require_roster(roster: Sequence[tuple[str, bytes]], me: str, public: bytes) 
         raise MaskError("roster: two agents are listed with one public key")
 
 
-def _unusable(name: str) -> str:
-    return f"roster: public key of agent {name} is not usable with X25519"
-
-
 def _require_names(names: Sequence[str], me: str, least: int) -> None:
     if not least <= len(names) <= MOST_MEMBERS:
         raise MaskError(
@@ -294,6 +285,19 @@ def pair_secret(keys: KeyPair, public: bytes, experiment: str) -> bytes | None:
     if len(_secrets) >= MOST_SECRETS:
         _secrets.clear()
     _secrets[pair] = secret
+    return secret
+
+
+def secret_with(keys: KeyPair, other: str, public: bytes, experiment: str) -> bytes:
+    """Return `pair_secret`, refused for a key of low order with a line that names its agent.
+
+    Raises
+    ------
+    MaskError
+    """
+    secret = pair_secret(keys, public, experiment)
+    if secret is None:
+        raise MaskError(f"roster: public key of agent {other} is not usable with X25519")
     return secret
 
 

@@ -48,8 +48,8 @@ from .masks import (
     Words,
     apply_streams,
     key_stream,
-    pair_secret,
     private_key,
+    secret_with,
     statement,
 )
 from .neighbours import MOST_CHOOSERS, MOST_COMPLETE, NEIGHBOURS, draw, least_threshold
@@ -65,7 +65,6 @@ SEALED_BYTES = SHARE_BYTES + 16
 SUM_KEY_BYTES = 2 * KEY_BYTES
 """Bytes of an agent's public keys of a sum: of X25519, then of Ed25519."""
 OTHER_KEYS = "secure sum: this agent has drawn no keys for this sum, or other ones"
-ANOTHER_SUM = "the masks are of another sum"
 MOST_CHECKED = 25_000
 """n t^2 of a sum whose agents' own seeds are compared with shares, at 40 microseconds each."""
 LEAST_COLLUDERS = 1
@@ -381,10 +380,7 @@ class NeighbourSum(SharedSum):
 
     def _secret(self, other: str, pair: KeyPair) -> bytes:
         public = self.key_of(other)[:KEY_BYTES]
-        secret = pair_secret(pair, public, self.run.experiment)
-        if secret is None:
-            raise MaskError(f"roster: public key of agent {other} is not usable with X25519")
-        return secret
+        return secret_with(pair, other, public, self.run.experiment)
 
 
 @lru_cache(maxsize=4)  # it is the same for all agents of one process, in each of their messages
@@ -421,17 +417,19 @@ class DoubleMasks:
 
     def require(self, me: str, binding: Binding) -> None:
         """Refuse what `PairwiseMasks` refuses, and any sum but this one."""
-        if binding != self.shared.binding:
-            raise MaskError(ANOTHER_SUM)
+        self._require_this(binding)
         self.shared.require_usable(me, pair_keys_of(self.secrets.pair))
 
     def apply(self, words: Words, me: str, binding: Binding) -> None:
         """Add the agent's own mask and the masks of its pairs, in place, of a sum as required."""
-        if binding != self.shared.binding:
-            raise MaskError(ANOTHER_SUM)
+        self._require_this(binding)
         keys = self.shared.mask_keys(me, pair_keys_of(self.secrets.pair))
         streams = [(me < other, key_stream(key)) for other, key in keys.items()]
         apply_streams(words, [*streams, (True, _own_stream(self.secrets.own, self.shared))])
+
+    def _require_this(self, binding: Binding) -> None:
+        if binding != self.shared.binding:
+            raise MaskError("the masks are of another sum")
 
 
 def require_threshold(threshold: int, count: int, colluders: int) -> None:
@@ -562,9 +560,7 @@ class Boxes:
         from cryptography.hazmat.primitives.hashes import SHA256
         from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-        secret = pair_secret(self.keys, self._roster[other], self.run.experiment)
-        if secret is None:
-            raise MaskError("roster: a public key is not usable with X25519")
+        secret = secret_with(self.keys, other, self._roster[other], self.run.experiment)
         names = f"{len(giver)} {giver}{taker}".encode()  # read in one way only
         info = b"privet-share" + public + names + self._said
         return ChaCha20Poly1305(HKDFExpand(SHA256(), KEY_BYTES, info).derive(secret))

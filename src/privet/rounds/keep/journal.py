@@ -285,7 +285,12 @@ def last_check(path: Path) -> str:
 
 
 def _check(entry: Mapping[str, object]) -> str:
-    return f"{zlib.crc32(_packed(entry)):08x}"
+    return checksum(_packed(entry))
+
+
+def checksum(data: bytes) -> str:
+    """Return what stands for a line: its CRC-32 as eight digits."""
+    return f"{zlib.crc32(data):08x}"
 
 
 def _packed(entry: Mapping[str, object]) -> bytes:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -26,7 +25,7 @@ from privet.core.files import open_own, write_whole
 from privet.kernel.ledger import sync_directory
 
 from .checkpoint import FILE_NAME
-from .journal import END, add_line, end_beside, note_end, noted_end
+from .journal import END, add_line, checksum, end_beside, note_end, noted_end
 
 
 class Summed(NamedTuple):
@@ -55,7 +54,7 @@ def write_roster(checkpoint: Path, summed: Summed) -> None:
             os.close(file)
         if first:
             sync_directory(path.parent)
-        note_end(path, _check(line))
+        note_end(path, checksum(line))
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 
@@ -93,7 +92,7 @@ def take_over(
         elif not data.endswith(END):
             raise _unknown(path, "its end is cut")
         found = list(_lines(data))
-        checks = set(map(_check, data.splitlines(keepends=True)))
+        checks = set(map(checksum, data.splitlines(keepends=True)))
     except FileNotFoundError:
         if stated is not None:
             raise _unknown(path, "is not there") from None
@@ -115,10 +114,6 @@ def take_over(
     return found
 
 
-def _check(line: bytes) -> str:
-    return f"{zlib.crc32(line):08x}"
-
-
 def _unknown(path: Path, why: str) -> HopelessError:
     return HopelessError(
         f"resume: {path}: {why}: whom the secure sums were over is not known; begin another run"
@@ -130,7 +125,7 @@ def _write(checkpoint: Path, every: Collection[Summed]) -> None:
     lines = [json.dumps(one).encode() + b"\n" for one in every]
     try:
         write_whole(path, b"".join([*lines, END]))
-        note_end(path, _check(lines[-1]) if lines else "")
+        note_end(path, checksum(lines[-1]) if lines else "")
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
 

@@ -87,6 +87,16 @@ def test_flower_bundles_it_with_what_it_needs(make: Make, model: str) -> None:
     assert "$" not in (folder / "README.md").read_text().replace("$PWD", "")
 
 
+def play(folder: Path, package: str, agents: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run an app that was written, as its own package, in its folder."""
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.chdir(folder)
+    client = importlib.import_module(f"{package}.client_app")
+    server = importlib.import_module(f"{package}.server_app")
+    context = Context(0, 0, {}, RecordDict(), config_of(folder))
+    server.app(InlineGrid(client.app, agents), context)
+
+
 @pytest.mark.parametrize("model", ["sklearn", "torch"])
 def test_a_model_of_ones_own_is_trained(
     make: Make, model: str, monkeypatch: pytest.MonkeyPatch, capsys: Any
@@ -95,12 +105,7 @@ def test_a_model_of_ones_own_is_trained(
         pytest.importorskip("torch")
     folder = make(model)
     package = f"my_app_{model}"
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.chdir(folder)
-    client = importlib.import_module(f"{package}.client_app")
-    server = importlib.import_module(f"{package}.server_app")
-    context = Context(0, 0, {}, RecordDict(), config_of(folder))
-    server.app(InlineGrid(client.app, 3), context)
+    play(folder, package, 3, monkeypatch)
     accuracy = float(capsys.readouterr().out.rpartition(": ")[2])
     assert accuracy > 0.9
     (run_folder,) = (folder / "runs").iterdir()
@@ -135,12 +140,7 @@ def test_another_algorithm_is_what_its_readme_says(
     server_app.write_text(text.replace("local_epochs=", "max_local_steps="))
     before, _, after = own.read_text().partition("SETTINGS: dict[str, Any] = ")
     own.write_text(f"{before}SETTINGS: dict[str, Any] = {settings}{after[after.index('}') + 1 :]}")
-    monkeypatch.syspath_prepend(str(folder))
-    monkeypatch.chdir(folder)
-    client = importlib.import_module(f"{package.name}.client_app")
-    server = importlib.import_module(f"{package.name}.server_app")
-    context = Context(0, 0, {}, RecordDict(), config_of(folder))
-    server.app(InlineGrid(client.app, 2), context)
+    play(folder, package.name, 2, monkeypatch)
     assert float(capsys.readouterr().out.rpartition(": ")[2]) > 0.9
 
 

@@ -43,6 +43,8 @@ from .statement import (
 _SLACK = 1.0 - 1e-9
 """Share of a computed figure that a written one may be: exp and log of another machine differ in
 their last bits."""
+_ALONE = "simulated", "records", "notes"
+"""Entries of the summary that stand on the page and in no other file."""
 _EXACT = re.compile(r"\(exactly ([^)\s]+)\)")
 
 Check = tuple[bool, str]
@@ -150,10 +152,15 @@ def _checks_of_config(run: RecordedRun) -> Iterator[Check]:
         line = f"privacy is {reason!r}, and {PRIVACY} says {run.privacy.reason!r}"
         yield False, f"{SUMMARY}: {one_line(line)}"
     simulated = summary.get("simulated")
-    if simulated is not None:
-        bool_ = isinstance(simulated, bool)
-        line = f"{SUMMARY}: simulated is {simulated!r}: the coordinator's own word"
-        yield bool_, line + ("" if bool_ else ", expected true or false")
+    if simulated is not None and not isinstance(simulated, bool):
+        yield False, f"{SUMMARY}: simulated is {simulated!r}, expected true or false"
+    alone = [key for key in _ALONE if summary.get(key) is not None]
+    alone += ["config.clip"] if "clip" in config else []
+    if alone:
+        yield (
+            True,
+            f"{SUMMARY}: {', '.join(alone)}: the coordinator's own word, compared with nothing",
+        )
 
 
 def _draw_length(run: RecordedRun) -> tuple[int, str]:

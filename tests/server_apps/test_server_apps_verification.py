@@ -239,6 +239,8 @@ def test_a_run_keeps_the_heads_of_its_nodes_ledgers(kept: Path) -> None:
     assert code == 0
     assert f"ledger-0: agent 0: holds the head that its node returned, {last['0']}" in said
     assert "agents 1, 2: no ledger was given" in said
+    own_word = "summary.json: simulated, records, notes, config.clip: the coordinator's own word"
+    assert f"{own_word}, compared with nothing" in said
 
 
 def test_a_later_run_leaves_the_statement_of_an_earlier_one_valid(copied: Path) -> None:

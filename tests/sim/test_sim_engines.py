@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,28 @@ def test_exchange_asks_a_grid_to_forget_what_came_too_late() -> None:
         replies = exchange(grid, named, 0.01)
         assert [reply.reason for reply in replies.values()] == ["no reply within 0.01 s"] * 2
     assert asked == [{"1", "2"}]
+
+
+def test_waiting_has_a_line_each_time_it_is_twice_as_long(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Two of eight do not reply: a first line, and others ever later, for whom and how long."""
+
+    class Dead(InlineGrid):
+        def deliver(self, message: Message) -> Message | None:
+            return (
+                None if message.metadata.dst_node_id in (1002, 1007) else super().deliver(message)
+            )
+
+    monkeypatch.setattr("privet.rounds.exchange.SILENCE", 0.05)
+    grid = Dead(lambda message, context: Message(RecordDict(), reply_to=message), 8)
+    named = {f"ward-{n}": Message(RecordDict(), n, "train") for n in grid.get_node_ids()}
+    with caplog.at_level("INFO", "flwr.privet"):
+        exchange(grid, named, 1.0)
+    lines = [one for one in caplog.messages if one.startswith("waited")]
+    assert 1 <= len(lines) <= 5
+    said = r"waited \d s for 2 of 8 replies, at most \d s more: ward-1002, ward-1007"
+    assert all(re.fullmatch(said, line) for line in lines), lines
 
 
 def test_forgotten_replies_are_not_kept() -> None:

@@ -6,6 +6,7 @@ replies are matched by message id.
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import threading
@@ -19,14 +20,20 @@ from flwr.serverapp import Grid
 
 from privet.agents.state_tables import StateTable
 from privet.core.errors import INSTEAD_OF_FLOWERS, INSTEAD_OF_OTHER_APPS, one_line
-from privet.wire import AGENT_RECORD, FAILED, NOT_FINITE, REFUSED
+from privet.wire import AGENT_RECORD, FAILED, NOT_FINITE, REFUSED, sort_names
 from privet.wire.contract import ENROL_AGAIN
 from privet.wire.records import apart, record_dict
 
 from .failure import Failure, FailureCode
 
+log = logging.getLogger("flwr.privet")
+
 POLL_FIRST = 0.01
 POLL_LAST = 0.5
+SILENCE = 10.0
+"""Seconds of waiting after which a line says for whom, and again each time it is twice as long."""
+SHOWN = 5
+"""Names on such a line."""
 MESSAGE_UNAVAILABLE = 3
 """Flower's error code for a message that expired before it was answered."""
 MOD_FAILED = 6
@@ -270,6 +277,7 @@ def gather(
     ``owners`` are the agents by message id; ``take`` and ``at_once`` are as in `send`. Replies that
     are there together with the last are returned as well.
     """
+    began, silence = time.monotonic(), SILENCE
     waiting = set(owners)
     gathered = Gathered([], set(), set())
     pause = POLL_FIRST
@@ -286,11 +294,23 @@ def gather(
                 if not (take and answered in owners and take(owners[answered], reply)):
                     gathered.messages.append(reply)
         missing = waiting and _ended(gathered) < enough
-        if not missing or time.monotonic() >= deadline:
+        now = time.monotonic()
+        if not missing or now >= deadline:
             break
+        if now - began >= silence:
+            names = sort_names(owners[message_id] for message_id in waiting)
+            log.info("%s", _waiting_for(names, len(owners), now - began, deadline - now))
+            silence *= 2
         time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
         pause = min(2 * pause, POLL_LAST) if len(waiting) == len(left) else POLL_FIRST
     return gathered
+
+
+def _waiting_for(names: Sequence[str], count: int, seconds: float, left: float) -> str:
+    """Say who of ``count`` has not replied, after how long, and how long they still may."""
+    who = ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" * (len(names) > SHOWN))
+    more = f", at most {left:.0f} s more" if left < math.inf else ""
+    return f"waited {seconds:.0f} s for {len(names)} of {count} replies{more}: {who}"
 
 
 def _ended(gathered: Gathered) -> int:

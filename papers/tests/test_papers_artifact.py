@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import tomllib
+from collections import Counter
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,9 +17,9 @@ import pytest
 from packaging.requirements import Requirement
 
 from privet.cli.main import main
+from results.kept_cases import kept
 from studies import Options
-from studies.catalogue import NIGHT, chosen, names
-from studies.execute import grouped
+from studies.catalogue import NIGHT, PAPERS, chosen, names
 from studies.pages import judged, row_line, summary
 
 ROOT = Path(__file__).parents[2]
@@ -70,31 +71,19 @@ def test_counterexamples_are_those_of_the_command(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == (RESULTS / "errata.jsonl").read_text()
 
 
-def test_fed_plts_rows_follow_from_the_kept_cases() -> None:
-    lines = map(json.loads, (RESULTS / "fed-plt-cases.jsonl").read_text().splitlines())
-    kept = {line["key"]: line["result"] for line in lines}
-    for study in chosen(["fed-plt", "dp-iadmm/theorems", "fedpdm/theorems", "gfl/theorems"]):
-        cases = study.cases(Options())
-        rows = study.conclude(grouped(cases, {case.key: kept[case.key] for case in cases})).rows
-        text = json.loads((RESULTS / f"{study.name.replace('/', '-')}.json").read_text())
-        entries = [{**line} for line in text["entries"]]
-        for line in entries:
-            del line["judged"]
-        assert [row_line(study.name, row) for row in rows] == entries, study.name
-
-
-@pytest.mark.parametrize("paper", ["dp-iadmm", "fedpdm", "gfl"])
-def test_the_figures_rows_follow_from_the_kept_cases(paper: str) -> None:
+@pytest.mark.parametrize("paper", PAPERS)
+def test_the_rows_of_a_paper_follow_from_the_kept_cases(paper: str) -> None:
     found: dict[str, dict[str, list[Any]]] = {}
-    for line in map(json.loads, (RESULTS / f"{paper}-cases.jsonl").read_text().splitlines()):
-        results = found.setdefault(line["study"], {}).setdefault(line["case"], [])
-        assert line["seed"] == len(results)
-        results.append(line["result"])
-    figures = {one.name for one in chosen([paper]) if not one.full_only}
-    assert set(found) == figures - {f"{paper}/theorems"}
+    for run in kept(RESULTS / f"{paper}-cases.jsonl"):
+        results = found.setdefault(run["study"], {}).setdefault(run["case"], [])
+        assert run["seed"] == len(results) or run["study"].endswith("/theorems")
+        results.append(run["result"])
+    assert set(found) == {one.name for one in chosen([paper])}
     for name, results in found.items():
         (study,) = chosen([name])
-        rows = study.conclude(results).rows
+        cases = Counter(case.label for case in study.cases(Options(data_path=RESULTS)))
+        assert {label: len(own) for label, own in results.items()} == cases
+        rows = study.judge(results, Options()).rows
         text = json.loads((RESULTS / f"{name.replace('/', '-')}.json").read_text())
         assert [row_line(name, row) | {"judged": judged(row)} for row in rows] == text["entries"]
 

@@ -310,6 +310,12 @@ def test_without_noise_the_optimum_is_reached() -> None:
     assert result.history[-1].residual <= 1e-20
 
 
+def test_a_best_error_is_the_least_of_each_ten_runs_as_in_print() -> None:
+    errors = [float(one) for one in range(25, 0, -1)]
+    assert dp_iadmm.least_of_ten(errors) == [16.0, 6.0], "the last five are no ten"
+    assert dp_iadmm.least_of_ten(errors[:4]) == [22.0]
+
+
 # ------------------------------------------------------------------ the night's runs
 
 

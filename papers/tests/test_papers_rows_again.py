@@ -22,6 +22,7 @@ from scipy.linalg import solve_discrete_lyapunov
 from scipy.optimize import minimize
 from scipy.stats import t as student
 
+from results.kept_cases import kept
 from studies.workloads import build
 from support.paths import ROOT, SHARED
 
@@ -39,15 +40,15 @@ def entries(study: str) -> dict[str, dict[str, Any]]:
 
 def values(label: str) -> list[float]:
     """Return what the kept cases of a label gave, by seed."""
-    lines = map(json.loads, (RESULTS / "fed-plt-cases.jsonl").read_text().splitlines())
-    kept = {line["seed"]: line["result"] for line in lines if line["case"] == label}
-    return [kept[seed]["value"] for seed in sorted(kept)]
+    runs = kept(RESULTS / "fed-plt-cases.jsonl")
+    own = {run["seed"]: run["result"]["value"] for run in runs if run["case"] == label}
+    return [own[seed] for seed in sorted(own)]
 
 
 def settings(label: str) -> Mapping[str, float]:
     """Return the settings of a label's first kept case."""
-    lines = map(json.loads, (RESULTS / "fed-plt-cases.jsonl").read_text().splitlines())
-    return next(line["result"]["settings"] for line in lines if line["case"] == label)
+    runs = kept(RESULTS / "fed-plt-cases.jsonl")
+    return next(run["result"]["settings"] for run in runs if run["case"] == label)
 
 
 def means(line: Mapping[str, Any]) -> list[float]:
@@ -423,7 +424,7 @@ def test_the_page_of_rivals_has_the_numbers_of_table_2() -> None:
     assert said is not None
     assert free is not None
     ours = {
-        (name, kind): [one for one in values(f"convex: {name}, {kind}") if one is not None]
+        (name, kind): [one for one in values(f"convex: {name}, {kind}")[:100] if one is not None]
         for name in ("fed-plt", "led", "tamuna", "fed-lin")
         for kind in ("within its theory", "tuned freely")
     }

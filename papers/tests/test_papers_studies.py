@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -37,12 +38,13 @@ from studies import (
     fed_plt_rivals,
     theorems,
 )
+from studies.catalogue import PAPERS, chosen
 from studies.execute import CASES, run_studies
 from studies.pages import summary, write_pages, write_study
 from studies.plots import draw
 from studies.rule import Gap, Side, all_of, standing
-from studies.statistics import Estimate, difference
-from studies.study import ADULT, FEMNIST, MNIST, Results, Rows, said_of
+from studies.statistics import Estimate, common, difference
+from studies.study import ADULT, FEMNIST, FURTHER, MNIST, Results, Rows, said_of
 
 RAN: list[int] = []
 
@@ -93,6 +95,66 @@ def test_intervals_are_students() -> None:
     assert str(Estimate.of([9.0, None, 9.0])) == "9 (2 of 3 arrive)"
     assert str(Estimate.of([None])) == "0 of 1 arrive"
     assert difference([3.0, None, 5.0], [1.0, 2.0, 3.0]).count == 2
+
+
+def test_arms_of_unlike_numbers_of_seeds_are_compared_over_those_of_both() -> None:
+    long, short = [3.0, 5.0, 9.0, 100.0], [1.0, 2.0, 3.0]
+    assert difference(long, short) == Estimate.of([2.0, 3.0, 6.0])
+    assert common(long, short) == [long[:3], short]
+    curve = Curve.course([{"course": [1.0, 2.0]}, {"value": 7.0}, {"course": [3.0, 4.0]}])
+    assert curve.y == [2.0, 3.0]
+
+
+def two_arms(first: Sequence[float], second: Sequence[float]) -> dict[str, list[Any]]:
+    """Return results of arms of which "b" and "c" alone have three further seeds."""
+    b, c = ([{"value": one} for one in own] for own in (first, second))
+    return {"a": [{"value": 0.0}] * 5, "b": b, "c": c}
+
+
+@pytest.mark.parametrize(
+    ("further", "verdict"),
+    [([3.0, 3.1, 2.9], Verdict.REPRODUCED), ([-3.0, -3.1, -2.9], Verdict.CONTRADICTED)],
+)
+def test_an_open_entry_is_judged_by_its_further_seeds_alone(
+    monkeypatch: pytest.MonkeyPatch, further: list[float], verdict: Verdict
+) -> None:
+    """The first five say neither, and are not counted again; what they decide stays decided."""
+
+    def conclude(found: Results) -> Outcome:
+        rows, own = Rows(), {name: [one["value"] for one in found[name]] for name in found}
+        rows.claim("b above c", difference(own["b"], own["c"]))
+        rows.claim("c above a", difference(own["c"], own["a"]))
+        rows.claim("c below 10", Estimate.of(own["c"]).below(10.0))
+        return Outcome(rows)
+
+    monkeypatch.setattr("studies.study.further_seeds", lambda name: {"b": 3, "c": 3})
+    study = Study("paper/part", "", lambda options: [], conclude)
+    first = [1.0, -1.0, 2.0, -2.0, 0.5]
+    found = two_arms([*first, *further], [0.1, -0.1, 0.05, -0.05, 0.0, 0.0, 0.1, -0.1])
+    one, other, decided = study.judge(found, Options()).rows
+    assert (one.verdict, one.gaps[""][0].ours.tried) == (verdict, 3)
+    assert one.why.endswith(FURTHER)
+    assert (other.verdict, other.gaps[""][0].ours.tried) == (Verdict.NOT_DETERMINED, 5)
+    assert (decided.verdict, decided.gaps[""][0].ours.tried) == (Verdict.REPRODUCED, 5)
+    whole = study.judge(found, Options(full=True)).rows
+    assert [row.gaps[""][0].ours.tried for row in whole] == [8, 5, 8]
+
+
+def test_further_seeds_are_of_labels_that_there_are() -> None:
+    """A name that no case has would be passed over in silence."""
+    seen = 0
+    for paper in PAPERS:
+        for part, own in said_of(paper).get("seeds", {}).items():
+            (study,) = chosen([f"{paper}/{part}"])
+            played = Counter(case.label for case in study.cases(Options(data_path=Path("none"))))
+            assert own.keys() <= played.keys(), study.name
+            night = Counter(
+                case.label for case in study.cases(Options(night=True, data_path=Path("none")))
+            )
+            if paper != "gfl":  # whose nights are not longer
+                assert all(played[label] >= night[label] + own[label] for label in own), part
+            seen += len(own)
+    assert seen > 50
 
 
 def test_a_course_has_bands_in_rounds_as_far_apart_as_the_first() -> None:

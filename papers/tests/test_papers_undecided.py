@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.undecided import PAGE, READINGS, need_of, needs, page, reading_needs, seeds_for
+from results.undecided import (
+    PAGE,
+    READINGS,
+    need_of,
+    needs,
+    page,
+    played,
+    reading_needs,
+    seeds_for,
+)
 from studies.rule import FAMILY, Gap, Side, all_of
 from studies.statistics import Estimate
 
@@ -65,4 +74,4 @@ def test_readings_that_disagree_and_a_mean_on_the_end_need_no_seeds() -> None:
 
 
 def test_the_page_is_what_its_command_writes() -> None:
-    assert (RESULTS / PAGE).read_text() == page(list(needs(RESULTS)))
+    assert (RESULTS / PAGE).read_text() == page(list(needs(RESULTS)), list(played(RESULTS)))

@@ -76,7 +76,7 @@ def run_studies(
     for study in studies:
         own = planned[study.name]
         if all(case.key in results for case in own):
-            outcomes[study.name] = study.conclude(grouped(own, results))
+            outcomes[study.name] = study.judge(grouped(own, results), options)
     if failed is not None:
         raise failed
     return outcomes

@@ -12,7 +12,19 @@ from functools import partial
 from typing import Any
 
 from .statistics import Estimate, difference
-from .study import Case, Curve, Options, Outcome, Panel, Result, Results, Rows, Study, settings_of
+from .study import (
+    Case,
+    Curve,
+    Options,
+    Outcome,
+    Panel,
+    Result,
+    Results,
+    Rows,
+    Study,
+    further_seeds,
+    settings_of,
+)
 
 TOLERANCE = 1e-5
 FIRST_DRAW = 100
@@ -66,12 +78,14 @@ def values(results: Sequence[Result]) -> list[float | None]:
 
 
 def _cases(
-    arms: Mapping[str, Mapping[str, Any]], options: Options, draws: int = DRAWS
+    arms: Mapping[str, Mapping[str, Any]], number: int, draws: int, options: Options
 ) -> Sequence[Case]:
     return [
         alone(label, draw, **settings)
         for label, settings in arms.items()
-        for draw in options.seeds(MONTE_CARLO, draws)
+        for draw in options.seeds(
+            MONTE_CARLO, draws, further_seeds(f"fed-plt/table-{number}").get(label, 0)
+        )
     ]
 
 
@@ -248,16 +262,16 @@ STUDIES = tuple(
         (
             6,
             "Fed-PLT with a share of the agents",
-            partial(_cases, SIX, draws=MONTE_CARLO),
+            partial(_cases, SIX, 6, MONTE_CARLO),
             table_6,
             COMMON,
         ),
         (7, "Fed-PLT's error under noisy gradients", noisy_cases, table_7, NOISY),
-        (8, "Fed-PLT and its penalty", partial(_cases, EIGHT), table_8, STEPPED),
+        (8, "Fed-PLT and its penalty", partial(_cases, EIGHT, 8, DRAWS), table_8, STEPPED),
         (
             9,
             "Fed-PLT and its local epochs",
-            partial(_cases, NINE, draws=MONTE_CARLO),
+            partial(_cases, NINE, 9, MONTE_CARLO),
             table_9,
             COMMON,
         ),

@@ -15,7 +15,7 @@ from typing import Any
 
 from .fed_plt import DRAWS, FIRST_DRAW, MONTE_CARLO, TOLERANCE, values
 from .search import near_ends
-from .statistics import Estimate, difference
+from .statistics import Estimate, common, difference
 from .study import (
     Case,
     Curve,
@@ -25,6 +25,7 @@ from .study import (
     Results,
     Rows,
     Study,
+    further_seeds,
     settings_of,
     tuned,
 )
@@ -153,13 +154,16 @@ def kinds(algorithm: str) -> tuple[str, ...]:
     return (THEORY, FREE) if algorithm in IN_THEORY else (FREE,)
 
 
-def _cases(comparisons: Sequence[Comparison], options: Options) -> Sequence[Case]:
+def _cases(comparisons: Sequence[Comparison], number: int, options: Options) -> Sequence[Case]:
+    further = further_seeds(f"fed-plt/table-{number}")
     return [
         case_of(one, algorithm, kind, draw, search=options.full)
         for one in comparisons
         for algorithm in one.printed
         for kind in kinds(algorithm)
-        for draw in options.seeds(MONTE_CARLO, one.draws)
+        for draw in options.seeds(
+            MONTE_CARLO, one.draws, further.get(_label(one, algorithm, kind), 0)
+        )
     ]
 
 
@@ -345,7 +349,7 @@ def table_3(found: Results) -> Outcome:
 
 def _longer(times: Mapping[str, list[float | None]], slower: str, quicker: str) -> str:
     """Return how many times as long one takes, and the difference with its interval."""
-    means = [Estimate.of(times[name]).mean for name in (slower, quicker)]
+    means = [Estimate.of(own).mean for own in common(times[slower], times[quicker])]
     apart = difference(times[slower], times[quicker])
     return f"{means[0] / means[1]:.2f} times as long (difference {apart})"
 
@@ -374,7 +378,7 @@ def table_4(found: Results) -> Outcome:
         ("fed-plt", "longer", "13.5k to 21.75k"),
         ("five-gcs", "less long", "57k to 22.5k"),
     ):
-        whole, half = (_thousands(found, one, name) for one in (CONVEX, HALF))
+        whole, half = common(*(_thousands(found, one, name) for one in (CONVEX, HALF)))
         gap = difference(half, whole) if takes == "longer" else difference(whole, half)
         said = f"{Estimate.of(whole).mean:.3g}k to {Estimate.of(half).mean:.3g}k: {gap}k"
         rows.claim(f"{name} takes {takes} with half of the agents", gap, said, printed=printed)
@@ -396,7 +400,7 @@ STUDIES = tuple(
     Study(
         f"fed-plt/table-{number}",
         title,
-        partial(_cases, compared),
+        partial(_cases, compared, number),
         conclude,
         settings_of("fed-plt", *SHARED, *more),
     )

@@ -4,7 +4,8 @@ An entry says that a quantity lies in a region: a printed number v in [.8 v, 1.2
 tolerance; a claim that a is above b, a - b in (0, inf). Ours is an interval from the spread over
 the seeds, by Student's t, at the level 1 - .05 / m: m is the number of entries of the paper that
 are so judged (Bonferroni), which its data file states, so that of a paper's verdicts none is wrong
-by chance in 19 of 20 repetitions of them all. The interval is
+by chance in 19 of 20 repetitions of them all. What its seeds left open may have a second look by
+further seeds alone (`study.Study.judge`): over both looks it is 18 of 20. The interval is
 
     inside the region                   the entry agrees,
     outside of it                       the entry differs,

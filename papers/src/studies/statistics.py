@@ -6,8 +6,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import TypeVar
 
 LEVEL = 0.95
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +121,16 @@ def welch(ours: Sequence[float], other: Sequence[float], chance: float = 1 - LEV
     return Estimate(gap, half, count, count)
 
 
+def common(*own: Sequence[Value]) -> list[Sequence[Value]]:
+    """Return values by seed, cut to the seeds that all were played with."""
+    count = min(map(len, own))
+    return [one[:count] for one in own]
+
+
 def difference(ours: Sequence[float | None], other: Sequence[float | None]) -> Estimate:
-    """Return the mean of ours - other over the same seeds, paired; absent pairs count as tried."""
-    return Estimate.of(
-        [None if a is None or b is None else a - b for a, b in zip(ours, other, strict=True)]
-    )
+    """Return the mean of ours - other, paired over the seeds that both were played with.
+
+    Pairs of which one gave no number count as tried.
+    """
+    pairs = zip(*common(ours, other), strict=True)
+    return Estimate.of([None if a is None or b is None else a - b for a, b in pairs])

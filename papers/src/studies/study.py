@@ -53,11 +53,11 @@ class Options:
     Attributes
     ----------
     full : bool
-        The papers' own horizons and repetitions in place of shorter ones and five seeds.
+        The papers' own horizons and repetitions in place of shorter ones and the usual seeds.
     data_path : Path or None
         Folder with ``mnist_20k.npz``, ``femnist_114_writers.npz`` and the Adult files.
     night : bool
-        The papers' own horizons with the seeds of a short run, and MNIST whole if ``data_path`` has
+        The papers' own horizons with the usual seeds, and MNIST whole if ``data_path`` has
         ``mnist.npz``.
     """
 
@@ -75,9 +75,14 @@ class Options:
         """Whether a night run has MNIST whole, 60,000 digits."""
         return self.night and self.data_path is not None and (self.data_path / WHOLE[0]).is_file()
 
-    def seeds(self, printed: int, least: int = 5) -> range:
-        """Return at least five seeds, or in a full run as many as the paper has, if more."""
-        return range(max(least, printed) if self.full else least)
+    def seeds(self, printed: int, least: int = 5, further: int = 0) -> range:
+        """Return at least five seeds, or in a full run as many as the paper has, if more.
+
+        ``further`` seeds (`further_seeds`) are those of short horizons alone.
+        """
+        if self.full:
+            return range(max(least, printed))
+        return range(least if self.night else least + further)
 
 
 def key_of(run: Mapping[str, Any]) -> str:
@@ -151,6 +156,18 @@ def settings_of(paper: str, *names: str, **numbers: Any) -> tuple[Setting, ...]:
     """Return settings of a paper's data file by name, with the ``numbers`` that they speak of."""
     own = said_of(paper)["settings"]
     return tuple(Setting(*(text.format(**numbers) for text in own[name])) for name in names)
+
+
+def further_seeds(study: str) -> Mapping[str, int]:
+    """Return how many further seeds labels of a study have, for entries that were not determined.
+
+    The numbers stand under ``seeds`` in the paper's data file; see `Study.judge`.
+    """
+    paper, _, part = study.partition("/")
+    if not files(__package__).joinpath(f"{paper}.toml").is_file():
+        return {}
+    own: Mapping[str, int] = said_of(paper).get("seeds", {}).get(part, {})
+    return own
 
 
 def tuned(paper: str, comparison: str, algorithm: str) -> dict[str, Any]:
@@ -312,12 +329,16 @@ class Curve:
     def course(cls, results: Sequence[Result], what: str = "course") -> Curve:
         """Return the mean of courses with its band, in rounds as far apart as the first is.
 
-        The last rounds are looked at one by one, for their mean.
+        The last rounds are looked at one by one, for their mean. Of further seeds a file of kept
+        cases has the numbers alone.
         """
-        rounds = results[0].get("rounds") or range(1, len(results[0][what]) + 1)
-        columns = zip(rounds, *(result[what] for result in results), strict=False)
+        own = [result for result in results if what in result]
+        if not own:
+            return cls([], [])
+        rounds = own[0].get("rounds") or range(1, len(own[0][what]) + 1)
+        columns = zip(rounds, *(result[what] for result in own), strict=False)
         return cls.of(
-            {number: Estimate.of(own) for number, *own in columns if number % rounds[0] == 0}
+            {number: Estimate.of(each) for number, *each in columns if number % rounds[0] == 0}
         )
 
 
@@ -379,3 +400,42 @@ class Study:
     settings: tuple[Setting, ...] = ()
     files: tuple[str, ...] = ()
     full_only: bool = False
+
+    def judge(self, found: Results, options: Options) -> Outcome:
+        """Conclude from the usual seeds, and what they leave open from the further ones alone.
+
+        How many further seeds an entry has follows from its first ones, so that these are not
+        counted again: each look is at the level of the rule by itself. An entry has a second look
+        where all the arms that it compares have further seeds, over those that they share.
+        """
+        further = {
+            label: len(found[label]) - count for label, count in further_seeds(self.name).items()
+        }
+        if options.long or not further:
+            return self.conclude(found)
+        every = self.conclude(found)
+        first = self.conclude({name: own[: further.get(name)] for name, own in found.items()})
+        second = self.conclude(
+            {
+                name: own[further[name] :] if name in further else own[:1]
+                for name, own in found.items()
+            }
+        )
+        looks = {row.what: row for row in second.rows if _has_seeds(row)}
+        rows = [
+            replace(again, why=f"{again.why}; {FURTHER}")
+            if row.verdict is Verdict.NOT_DETERMINED and (again := looks.get(row.what))
+            else row
+            for row in first.rows
+        ]
+        return replace(every, rows=rows)
+
+
+FURTHER = "by further seeds alone"
+"""Ends the reason of an entry that had a second look."""
+
+
+def _has_seeds(row: Row) -> bool:
+    """Whether all that a row was judged by has several seeds."""
+    gaps = [gap for own in row.gaps.values() for gap in own]
+    return bool(gaps) and all(gap.ours.tried > 1 for gap in gaps)

@@ -462,3 +462,11 @@ def test_notes_give_sites_whatever_their_names() -> None:
 def test_the_levels_of_all_rounds_add_up_to_what_is_stated() -> None:
     parts = np.arange(1, 200_000, dtype=float)
     assert 3 * (LEVEL / (3 * parts * (parts + 1))).sum() == pytest.approx(LEVEL, rel=1e-4)
+
+
+def test_one_against_sites_that_are_all_alike_has_a_mean_over_rounds() -> None:
+    """The spread of the others is the smallest number, and twice its inverse is no number."""
+    moves = np.array([[1.0, 0.1], [1.0, -0.1], [1.0, 0.2], [1.0, -0.2], [-1.0, 0.0]])
+    looks = [look_at(moves)[-1] for _ in range(5)]
+    with np.errstate(over="raise"):
+        assert np.mean([one.opposed for one in looks]) >= 1e299

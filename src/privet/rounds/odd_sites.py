@@ -117,6 +117,8 @@ def excess(values: Table, kind: Kind) -> Table:
 
 
 TINY = float(np.finfo(np.float64).tiny)
+LARGEST = 1e300
+"""Of an excess: where the others are all alike it is near the largest number, and has a mean."""
 
 
 @lru_cache(maxsize=256)
@@ -174,6 +176,7 @@ def look_at(moves: Table) -> list[Look]:
         length = float(np.linalg.norm(middle))
     if not (np.isfinite(gaps).all() and np.isfinite(opposed).all()):
         return []
+    opposed = np.clip(opposed, -LARGEST, LARGEST)
     each = zip(gaps, opposed.tolist(), along.tolist(), distances.tolist(), strict=True)
     return [Look(*one, length) for one in each]
 

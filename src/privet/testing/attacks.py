@@ -283,8 +283,12 @@ class _Watched:
         if not self.wrong:
             together.note(round_, moves)
             return local
-        sent = {n: together.sent(n, moves[n], round_) + near.get(n, 0.0) for n in own}
-        sent = {n: array.astype(own[n].dtype, copy=False) for n, array in sent.items()}
+        sent = dict(own)
+        for name, array in own.items():
+            move = together.sent(name, moves[name], round_)
+            if move is not moves[name]:  # there and back again it would lose its last bit
+                away: Vector = move + near.get(name, 0.0)
+                sent[name] = away.astype(array.dtype, copy=False)
         new = half.follow(state, told, sent)
         agreed = agreed_on(new, sent)
         if ENCODED in local.upload:

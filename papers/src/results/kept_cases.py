@@ -23,7 +23,7 @@ from studies.study import Case
 WHOLE = 20
 """Seeds of a label whose results are kept whole."""
 NUMBERS = "value", "best", "bytes"
-"""What is kept of further ones."""
+"""Numbers of a result that are kept of each further seed."""
 
 
 def lines(folder: Path, data: Path, names: Sequence[str]) -> Iterator[str]:

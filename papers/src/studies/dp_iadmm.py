@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .noises import DELTA, STRETCH
-from .statistics import Estimate, common, difference
+from .statistics import Estimate, against, difference
 from .study import (
     WHOLE,
     Case,
@@ -225,10 +225,9 @@ def figure_1(half: Half, found: Results) -> Outcome:
         rows.falling(f"errors of {method} grow as epsilon shrinks", errors)
     for epsilon in epsilons:
         for better, worse, why in PAIRS:
-            own = common(*(_of(found, name, epsilon) for name in (better, worse)))
-            gap, pair = difference(own[1], own[0]), [Estimate.of(one) for one in own]
+            below, above = (_of(found, name, epsilon) for name in (better, worse))
             what = f"{better} below {worse} at epsilon {epsilon:g}"
-            rows.claim(what, gap, f"{pair[0]} against {pair[1]} %", why=why)
+            rows.claim(what, difference(above, below), against(below, above), why=why)
             if worse == "OutP, fair":
                 rows.beyond()
     for method, name in (("ObjPM", "close to"), ("ObjP", "not close to")):

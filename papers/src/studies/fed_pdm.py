@@ -15,7 +15,7 @@ from typing import Any
 
 from .rule import Gap, Side
 from .search import ends
-from .statistics import Estimate, common, difference
+from .statistics import Estimate, against, difference
 from .study import (
     ADULT,
     MNIST,
@@ -195,9 +195,9 @@ class Claims(Rows):
 
     def above(self, data: str, what: str, ours: str, other: str, untuned: str = "") -> None:
         """Add: one arm is above another; ``untuned`` says whose settings end their grid."""
-        pair = common(self.scores(data, ours), self.scores(data, other))
-        gap, (own, its) = difference(*pair), map(Estimate.of, pair)
-        text = f"{own} against {its} %: {gap} points"
+        pair = self.scores(data, ours), self.scores(data, other)
+        gap = difference(*pair)
+        text = f"{against(*pair)}: {gap} points"
         self.claim(f"{data}{what}", gap, text, untuned=untuned)
 
     def more_lost(self, what: str, best: str, worst: str, at: str) -> None:

@@ -9,7 +9,7 @@ from itertools import pairwise, product
 from statistics import fmean
 from typing import Any
 
-from .statistics import Estimate, common, difference
+from .statistics import Estimate, against, difference
 from .study import (
     ADULT,
     Case,
@@ -306,21 +306,16 @@ def figure_5(found: Results) -> Outcome:
     """Conclude Figure 5 on Adult: testing errors of the three variants."""
     error = {kind: [100.0 * (1.0 - one["value"]) for one in found[kind]] for kind in KINDS}
     rows = Rows("gfl", ADULT_FOR_CLICKS)
-
-    def against(ours: str, other: str) -> str:
-        own, its = map(Estimate.of, common(error[ours], error[other]))
-        return f"{own} against {its} %"
-
     rows.claim(
         "homomorphic noise does not hinder the model (within 1 point)",
         difference(error["homomorphic"], error["none"]).below(1.0),
-        against("homomorphic", "none"),
+        against(error["homomorphic"], error["none"]),
         why="the tolerance is ours",
     )
     rows.claim(
         "random noise costs more than homomorphic",
         difference(error["random"], error["homomorphic"]),
-        against("random", "homomorphic"),
+        against(error["random"], error["homomorphic"]),
     )
     curves = {}
     for kind in KINDS:

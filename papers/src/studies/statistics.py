@@ -127,6 +127,12 @@ def common(*own: Sequence[Value]) -> list[Sequence[Value]]:
     return [one[:count] for one in own]
 
 
+def against(ours: Sequence[float], other: Sequence[float]) -> str:
+    """Return two means in per cent with their intervals, over the seeds that both have."""
+    own, its = map(Estimate.of, common(ours, other))
+    return f"{own} against {its} %"
+
+
 def difference(ours: Sequence[float | None], other: Sequence[float | None]) -> Estimate:
     """Return the mean of ours - other, paired over the seeds that both were played with.
 

@@ -436,6 +436,6 @@ FURTHER = "by further seeds alone"
 
 
 def _has_seeds(row: Row) -> bool:
-    """Whether all that a row was judged by has several seeds."""
+    """Whether each interval of a row is of several seeds."""
     gaps = [gap for own in row.gaps.values() for gap in own]
     return bool(gaps) and all(gap.ours.tried > 1 for gap in gaps)
